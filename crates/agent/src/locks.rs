@@ -8,13 +8,12 @@
 //! Implements `wire-spec.md` section 11.4. Leaves to others: cache locks (`cache`), messages, time limits.
 
 mod advisory;
-mod queue;
 mod replies;
 
 use crate::api::{HolderId, LockEvent, Locked, OpError, OpId, Wait};
 use crate::eviction::EvictionQueue;
 use crate::lease::Permit;
-use advisory::{Advisory, Change, HELD_ELSEWHERE, IndexChanges, LockRequest, lock_of};
+use advisory::{Advisory, Change, HELD_ELSEWHERE, IndexChanges, LockRequest, Waiter, lock_of};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use cistern_wire::{
@@ -22,7 +21,6 @@ use cistern_wire::{
 };
 use core::time::Duration;
 use hashbrown::HashMap;
-use queue::Waiter;
 
 /// What a change of the locks leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]

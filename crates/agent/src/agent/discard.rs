@@ -4,19 +4,20 @@
 //! something get it in the next session. After that nothing of the session renews, is used or is installed, in whatever order messages
 //! arrive.
 
-use crate::agent::outcome::Fates;
+use crate::agent::recovery::Fates;
 use crate::agent::{Agent, Closing};
 use crate::api::{Event, HolderId, LockEvent, OpError};
 use crate::session::reclaim::Source;
 use crate::session::{SessionState, Users};
+use crate::stats::Dropped;
 use crate::timer::Timer;
-use crate::transport::Flights;
+use crate::transport::{Cx, Flights};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use cistern_link::Question;
 use cistern_link::bugs::{self, Bug};
+use cistern_link::{Path, Question};
 use cistern_wire::{Kind, Message, Messages, NackReason, SessionId};
-use log::{info, warn};
+use log::{debug, info, warn};
 
 impl Agent {
     /// Looks for a NACK of this session among the messages of a datagram, and ends the session if there is one. Whether there was.
@@ -224,4 +225,42 @@ pub(super) enum Exit {
     Lost,
     /// The agent closes, and nobody uses anything.
     Closing,
+}
+
+/// Former sessions: what is said of them, and what is heard.
+impl Agent {
+    /// A local user whose lock was lost has stopped.
+    pub(super) fn has_stopped(&mut self, holder: HolderId) {
+        self.sessions.has_stopped(holder);
+        if let Some(reclaim) = &mut self.reclaim {
+            reclaim.stopping.remove(&holder);
+        }
+    }
+
+    /// Surrenders the former sessions of which nothing can be used any more.
+    pub(super) fn tend_former(&mut self) {
+        if !self.config.surrender {
+            return;
+        }
+        for surrendered in self.sessions.surrender(self.now, &mut self.timers) {
+            info!("{}: surrenders session {surrendered}", self.who);
+        }
+    }
+
+    /// Makes the datagram of the first END_SESSION of a former session that is due.
+    pub(super) fn next_end(&mut self, buf: &mut Vec<u8>) -> Option<Path> {
+        let mut cx = Cx { now: self.now, timers: &mut self.timers, rng: &mut self.rng };
+        self.sessions.poll_transmit(&mut cx, buf)
+    }
+
+    /// A datagram of a session that is not the present one: of a former one, only its end is heard.
+    pub(super) fn of_former(&mut self, session: SessionId, messages: Messages<'_>) {
+        if self.sessions.hears_end(session, messages) {
+            debug!("{}: session {session} has ended at the server", self.who);
+            self.sessions.ended(&mut self.timers, |ended| ended == session);
+            self.tend_closing();
+        } else {
+            self.dropped(Dropped::UnknownSession);
+        }
+    }
 }

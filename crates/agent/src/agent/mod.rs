@@ -4,19 +4,13 @@
 //! parts below only this folder sees more than one; `ARCHITECTURE.md` shows them and the walks through them.
 
 mod commands;
+mod contact;
 mod discard;
-mod doubt;
-mod former;
-mod idle;
 mod incoming;
 mod looks;
-mod notices;
 mod opening;
-mod outcome;
-mod reclaim;
-mod send;
+mod recovery;
 mod settle;
-mod timeouts;
 
 pub use looks::HolderView;
 

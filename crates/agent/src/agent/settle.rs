@@ -5,13 +5,14 @@
 
 use crate::agent::{Agent, Closing, Waiting};
 use crate::api::{Event, LockEvent, OpId, Output, Wait};
-use crate::call::Asker;
+use crate::call::{Answer, Asker};
 use crate::locks::Effect;
 use crate::timer::Timer;
-use crate::transport::{Channel, Lane, UNASKED};
+use crate::transport::{Channel, Cx, Gate, Lane};
 use crate::users::{WatchEffect, Watches};
-use cistern_link::{Instant, Question};
-use cistern_wire::{Lock, ObjectId, Unwatch, Watch};
+use alloc::vec::Vec;
+use cistern_link::{Instant, Path, Question};
+use cistern_wire::{Ask, Fate, Lock, ObjectId, Unwatch, Watch};
 
 impl Agent {
     /// Carries out what changes of the locks lead to, until they lead to nothing more. Whether there was anything.
@@ -32,7 +33,7 @@ impl Agent {
                 }
             }
             Effect::Ask { object, mode, wait } => {
-                self.queue.push(Lane::Lock, Asker::Lock(object), &Lock { ask: UNASKED, object, mode, wait }.into());
+                self.queue.push(Lane::Lock, Asker::Lock(object), &Lock { ask: Ask::NONE, object, mode, wait }.into());
             }
             Effect::Cancel { object } => self.take_back(object),
             Effect::Rest { object, span } => {
@@ -69,10 +70,10 @@ impl Agent {
         while let Some(effect) = self.watches.poll_effect() {
             match effect {
                 WatchEffect::Watch(object) => {
-                    self.queue.push(Lane::Lock, Asker::Watch(object), &Watch { ask: UNASKED, object }.into());
+                    self.queue.push(Lane::Lock, Asker::Watch(object), &Watch { ask: Ask::NONE, object }.into());
                 }
                 WatchEffect::Unwatch(object) => {
-                    self.queue.push(Lane::Lock, Asker::Unwatch(object), &Unwatch { ask: UNASKED, object }.into());
+                    self.queue.push(Lane::Lock, Asker::Unwatch(object), &Unwatch { ask: Ask::NONE, object }.into());
                 }
                 WatchEffect::Rest(object, span) => {
                     self.timers.set(Timer::Again(Asker::Watch(object)), self.now.plus(span), Question::Waited);
@@ -181,6 +182,69 @@ impl Agent {
             Some(at) => self.timers.set(timer, at, question),
             None => {
                 self.timers.cancel(timer);
+            }
+        }
+    }
+}
+
+/// What is sent, in this order: the handshake; the ends of former sessions; what the channel of the session carries.
+impl Agent {
+    /// Makes the next datagram, if there is anything to send.
+    pub(super) fn next_datagram(&mut self, buf: &mut Vec<u8>) -> Option<Path> {
+        self.next_hello(buf).or_else(|| self.next_end(buf)).or_else(|| self.next_of_session(buf))
+    }
+
+    fn next_of_session(&mut self, buf: &mut Vec<u8>) -> Option<Path> {
+        let gate = self.gate();
+        let cx = Cx { now: self.now, timers: &mut self.timers, rng: &mut self.rng };
+        let sent = self.sessions.channel_mut()?.poll_transmit(cx, &mut self.queue, gate, buf)?;
+        self.stats.requests += sent.first;
+        self.stats.retransmissions += sent.again;
+        for (asker, nonce) in sent.asked {
+            if let Asker::Lock(object) = asker {
+                self.locks.asked(object, nonce);
+            }
+        }
+        self.note_horizon();
+        Some(sent.path)
+    }
+
+    /// Until all locks belong to the present session, only what that needs is asked in it.
+    pub(super) const fn gate(&self) -> Gate {
+        if self.reclaim.is_some() { Gate::Recovery } else { Gate::Open }
+    }
+
+    /// Whether the next datagram of the session carries a request, whose answer will renew the lease.
+    pub(super) fn is_asking(&self) -> bool {
+        self.sessions.channel().is_some_and(|channel| channel.is_asking(self.now, &self.queue, self.gate()))
+    }
+
+    /// Nobody wants the answer to a request any more.
+    pub(super) fn give_up_request(&mut self, nonce: u64) {
+        if let Some(channel) = self.sessions.channel_mut() {
+            channel.give_up(&mut self.timers, nonce);
+        }
+    }
+
+    /// The requests of the session have changed: what was disowned is remembered as long as any of them could bring it.
+    pub(super) fn note_horizon(&mut self) {
+        if let Some(channel) = self.sessions.channel() {
+            let (floor, next) = channel.horizon();
+            self.cache.awaited(floor, next);
+        }
+    }
+
+    /// Requests that were made for larger datagrams than the path carries now are made anew.
+    pub(super) fn remake_large(&mut self) {
+        let Some(channel) = self.sessions.channel() else { return };
+        let (size, room) = channel.path_size(self.now);
+        self.ops.set_datagram(size);
+        let tasks = &mut self.queue.tasks;
+        let large: Vec<_> = tasks.iter().filter(|out| out.message.len() > room).map(|out| (out.task, out.call)).collect();
+        if !large.is_empty() {
+            tasks.retain(|out| out.message.len() <= room);
+            for (task, call) in large {
+                self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::SessionEnded(Fate::NotExecuted)));
             }
         }
     }

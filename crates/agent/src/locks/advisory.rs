@@ -6,14 +6,69 @@
 //! Implements `wire-spec.md` section 11.4.
 
 use super::Effect;
-use super::queue::Queue;
-use crate::api::{HolderId, LockEvent, Locked, OpError, OpId};
+use crate::api::{HolderId, LockEvent, Locked, OpError, OpId, Wait};
 use crate::eviction::Place;
 use crate::lease::Permit;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::{Generation, Keep, LockClass, LockId, LockWait, Mode, ObjectId, ReclaimItem, ReleaseItem, Status};
+
+/// A local user who waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Waiter {
+    pub(super) op: OpId,
+    pub(super) mode: Mode,
+    pub(super) wait: Wait,
+}
+
+/// Those who wait, first come first.
+#[derive(Debug, Default)]
+pub(super) struct Queue(VecDeque<Waiter>);
+
+impl Queue {
+    pub(super) fn push(&mut self, waiter: Waiter) {
+        self.0.push_back(waiter);
+    }
+
+    pub(super) fn head(&self) -> Option<Waiter> {
+        self.0.front().copied()
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Waiter> {
+        self.0.pop_front()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether everybody who waits could hold the lock together with one of this mode.
+    pub(super) fn all_compatible(&self, mode: Mode) -> bool {
+        self.0.iter().all(|waiter| waiter.mode.compatible(mode))
+    }
+
+    /// How the server is asked: a request that waits in line if anybody here would.
+    pub(super) fn how(&self) -> LockWait {
+        if self.0.iter().any(|waiter| waiter.wait != Wait::Try) { LockWait::Queue } else { LockWait::Try }
+    }
+
+    pub(super) fn remove(&mut self, op: OpId) -> bool {
+        let before = self.0.len();
+        self.0.retain(|waiter| waiter.op != op);
+        self.0.len() != before
+    }
+
+    /// Takes out those who only try, or all.
+    pub(super) fn take(&mut self, only_tries: bool) -> VecDeque<Waiter> {
+        if !only_tries {
+            return core::mem::take(&mut self.0);
+        }
+        let (tries, others) = self.0.iter().partition(|waiter| waiter.wait == Wait::Try);
+        self.0 = others;
+        tries
+    }
+}
 
 /// A lock that the server granted to this agent.
 #[derive(Clone, Copy, Debug)]

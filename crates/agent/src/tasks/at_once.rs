@@ -1,18 +1,20 @@
 //! What is answered at once: attributes and contents in the cache, and a lock that the agent holds and nobody wants.
 //!
-//! Decides which commands need no task: everything about them is known here, at this instant. Most commands of a host that does the same
-//! thing again and again are of this kind, so nothing is done for them that only the others need: no number, no memory of a walk, no
-//! calls to be forgotten. Place in the walk: first in `Agent::submit`. Implements `wire-spec.md` sections 11.1, 11.4 and 11.5.
-//! Invariants: the lease is looked at for each of them; all that is read is read in this one call; what is answered is
-//! what the task would answer. Leaves to others: every command about which anything is missing here (`Ops::submit`).
+//! Most commands of a host that does the same thing again and again are of this kind, so nothing is done for them that only the others need:
+//! no number, no memory of a walk, no calls to be forgotten. It may skip work, and decides nothing: what is answered is what the task would
+//! answer. What that saves, in instructions (`tools/path`): attributes by path 886 instead of 2,734 as a task, contents 1,085 instead of
+//! 2,911, a lock 1,723 instead of 4,242. Invariants: the lease is looked at for each of them; all that is read is read in this one call.
 
 use super::Ops;
 use super::read::from_cache;
-use crate::api::{Command, OpError, Output, Target};
-use crate::cache::View;
+use super::task::{Desk, Flow, Task};
+use super::walk::PATH_MAX;
+use crate::api::{Command, OpError, OpId, Output, Target};
+use crate::cache::{Body, Known, View};
 use crate::tasks::Ctx;
-use crate::tasks::walk::straight;
-use cistern_wire::ObjectId;
+use crate::tasks::walk::NOT_AN_ANSWER;
+use cistern_wire::limits::ROOT;
+use cistern_wire::{ObjectId, ObjectKind};
 
 impl Ops {
     /// The end of a command, if it needs nothing but what is here. `None`: it has to be submitted, and has done nothing.
@@ -49,5 +51,42 @@ fn find(target: &Target, view: &mut View<'_>) -> Option<ObjectId> {
     match target {
         Target::Object(object) => Some(*object),
         Target::Path(path) => straight(path, view),
+    }
+}
+
+/// The directory or file at the end of the path; `None`: it has to be walked.
+fn straight(path: &[u8], view: &mut View<'_>) -> Option<ObjectId> {
+    if path.is_empty() || path.len() > PATH_MAX {
+        return None;
+    }
+    let (mut object, mut kind) = (ObjectId(ROOT), ObjectKind::Directory);
+    for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+        if kind != ObjectKind::Directory || name == b"." || name == b".." {
+            return None;
+        }
+        let Body::Directory(names) = &view.get(object)?.body else { return None };
+        let Known::Object(found, of_kind) = names.find(name)? else { return None };
+        (object, kind) = (found, of_kind);
+    }
+    match kind {
+        ObjectKind::Directory => Some(object),
+        // Only a directory may have a slash after its name.
+        ObjectKind::File if !path.ends_with(b"/") => Some(object),
+        ObjectKind::File | ObjectKind::Symlink => None,
+    }
+}
+
+/// A lock that has to be waited for, or asked for.
+impl Task {
+    /// From here on the locks tell how the command ends, unless that is known at once.
+    pub(super) fn lock(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
+        let (Some((object, _)), &Command::Lock { mode, wait, .. }) = (self.object(), &self.command) else {
+            return Flow::failed(NOT_AN_ANSWER);
+        };
+        let ctx = &mut *desk.ctx;
+        match ctx.locks.lock(ctx.permit, OpId(self.id.0), (object, mode, wait)) {
+            Some(result) => Flow::End(result.map(Output::Locked)),
+            None => Flow::Handed,
+        }
     }
 }

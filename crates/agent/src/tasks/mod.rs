@@ -12,19 +12,15 @@ mod batch;
 mod carry;
 mod change;
 mod effects;
-mod encode;
-mod list;
-mod locks;
+mod pages;
 mod put;
 mod read;
 mod request;
 mod resolve;
-mod server;
 mod staging;
 mod stat;
 mod task;
 pub(crate) mod walk;
-mod xattr;
 
 use crate::api::{Command, Event, OpError, OpId, Output, Submitted};
 use crate::cache::Cache;
@@ -70,8 +66,6 @@ pub(crate) struct Ops {
     orphans: BTreeMap<(TaskId, u32), Call>,
     office: Office,
     next: u64,
-    /// A task at rest, so that an answer from cache needs no memory of its own.
-    spare: Option<Box<Task>>,
     hits: u64,
     misses: u64,
 }
@@ -83,7 +77,6 @@ impl Ops {
             orphans: BTreeMap::new(),
             office: Office { stages: 0, datagram: DATAGRAM_DEFAULT, epoch: 0, staging: Staging::default() },
             next: 0,
-            spare: None,
             hits: 0,
             misses: 0,
         }
@@ -111,8 +104,7 @@ impl Ops {
         }
         let op = self.next_op();
         let reads = is_read(&command);
-        let mut task = self.spare.take().unwrap_or_else(|| Box::new(Task::new()));
-        task.take_up(TaskId(op.0), command, ctx.now);
+        let mut task = Box::new(Task::new(TaskId(op.0), command, ctx.now));
         let mut desk = Desk { ctx, office: &mut self.office, taking: true };
         let flow = task.run(&mut desk);
         task.new = false;
@@ -180,12 +172,9 @@ impl Ops {
         self.rest(ctx, task);
     }
 
-    fn rest(&mut self, ctx: &mut Ctx<'_>, mut task: Box<Task>) {
+    fn rest(&mut self, ctx: &mut Ctx<'_>, task: Box<Task>) {
         let id = task.id;
-        for (number, call) in task.rest(ctx, &mut self.office) {
-            self.orphans.insert((id, number), call);
-        }
-        self.spare = Some(task);
+        self.orphans.extend(task.finish_calls(ctx, &mut self.office).map(|(number, call)| ((id, number), call)));
     }
 
     /// Ends a command because its time is up or the agent is closing (`why`); one whose mutation is under way, or that has done the first

@@ -1,17 +1,19 @@
-//! What operations ask of the server, kept so that it can be asked again.
+//! What operations ask of the server, kept so that it can be asked again: each request, how it is encoded, and which of the bytes that a mutation
+//! brings are staged when it becomes too long.
 //!
-//! Decides: how each request is encoded, which cache locks it asks for, and which objects a mutation affects as far as the agent
-//! can know them (section 11.5).
-//! Place in the walk: made by the operations, encoded once per sending by `task`. Implements `wire-spec.md` sections 6.2 and 11.4.
-//! Invariant: a request names objects by number, never by path, so asking again means the same; the locks named in a mutation are
-//! those held at the moment of encoding.
-//! Leaves to others: nonces and retransmission (the protocol half), what the answer means (the operations).
+//! Decides also which cache locks are asked for, and which objects a mutation affects as far as the agent can know them. Invariants: a request
+//! names objects by number, never by path, so asking again means the same, in the same bytes but for the locks and versions named in its terms;
+//! the locks named are those held at the moment of encoding (`wire-spec.md` 5.4, 6.2, 11.4, 11.5).
 
 use crate::api::{AttrChange, Guard, Ownership};
 use crate::cache::Cache;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::{Ask, Bytes8, Bytes16, Expect, Generation, Held, List, Message, ObjectId, RenameRule, Reply, Terms, Want, XattrRule};
+use cistern_wire::limits::HELD_MAX;
+use cistern_wire::{
+    Ask, Batch, Bytes8, Bytes16, Expect, Field as _, Generation, Held, Item, List, Message, ObjectId, RenameRule, Reply, SetMask, Terms,
+    Want, XattrRule,
+};
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,9 +69,6 @@ pub(crate) enum Mutation {
     Batch { items: Vec<Mutation> },
 }
 
-/// The request's nonce and floor are filled in when it is sent.
-const UNASKED: Ask = Ask { nonce: 0, back: 0, limit: 0 };
-
 impl Request {
     /// Whether it changes the namespace.
     pub(crate) const fn is_mutation(&self) -> bool {
@@ -109,13 +108,13 @@ impl Request {
             Self::Lookup { start, names } => {
                 let names: Vec<Bytes8<'_>> = names.iter().map(|name| Bytes8(name)).collect();
                 let names = List::of(&names);
-                Message::from(cistern_wire::Lookup { ask: UNASKED, start: *start, want: Want::Shared, names }).to_bytes()
+                Message::from(cistern_wire::Lookup { ask: Ask::NONE, start: *start, want: Want::Shared, names }).to_bytes()
             }
             Self::GetAttr { object, want } => {
-                Message::from(cistern_wire::GetAttr { ask: UNASKED, object: *object, want: *want }).to_bytes()
+                Message::from(cistern_wire::GetAttr { ask: Ask::NONE, object: *object, want: *want }).to_bytes()
             }
             Self::Read { object, offset, length, version, want } => Message::from(cistern_wire::Read {
-                ask: UNASKED,
+                ask: Ask::NONE,
                 object: *object,
                 offset: *offset,
                 length: *length,
@@ -124,7 +123,7 @@ impl Request {
             })
             .to_bytes(),
             Self::ReadDir { dir, after, version, detail } => Message::from(cistern_wire::ReadDir {
-                ask: UNASKED,
+                ask: Ask::NONE,
                 dir: *dir,
                 after: Bytes8(after),
                 version: *version,
@@ -135,10 +134,10 @@ impl Request {
             Self::Stage { stage, data, offset, length } => {
                 let piece = &data[*offset..*offset + *length];
                 let (total, offset) = (cut(data.len()), cut(*offset));
-                Message::from(cistern_wire::Stage { ask: UNASKED, stage: *stage, total, offset, data: Bytes16(piece) }).to_bytes()
+                Message::from(cistern_wire::Stage { ask: Ask::NONE, stage: *stage, total, offset, data: Bytes16(piece) }).to_bytes()
             }
             Self::GetXattr { object, name, offset, version } => Message::from(cistern_wire::GetXattr {
-                ask: UNASKED,
+                ask: Ask::NONE,
                 object: *object,
                 name: Bytes8(name),
                 offset: cut(*offset),
@@ -147,16 +146,17 @@ impl Request {
             })
             .to_bytes(),
             Self::ListXattr { object, after, version } => {
-                Message::from(cistern_wire::ListXattr { ask: UNASKED, object: *object, after: Bytes8(after), version: *version }).to_bytes()
+                Message::from(cistern_wire::ListXattr { ask: Ask::NONE, object: *object, after: Bytes8(after), version: *version })
+                    .to_bytes()
             }
             Self::Change { change, guard, expect } => change.encode(terms(change.want(), *guard, held, expect)),
             Self::ListLocks { object, after_object, after_row } => {
                 // Who asks about one object knows where it is.
                 let places = object.0 == 0;
                 let (object, after_object, after_row) = (*object, *after_object, *after_row);
-                Message::from(cistern_wire::ListLocks { ask: UNASKED, object, after_object, after_row, places }).to_bytes()
+                Message::from(cistern_wire::ListLocks { ask: Ask::NONE, object, after_object, after_row, places }).to_bytes()
             }
-            Self::ServerStatus => Message::from(cistern_wire::ServerStatus { ask: UNASKED }).to_bytes(),
+            Self::ServerStatus => Message::from(cistern_wire::ServerStatus { ask: Ask::NONE }).to_bytes(),
         }
     }
 }
@@ -216,5 +216,132 @@ impl Mutation {
         objects.sort_unstable();
         objects.dedup();
         objects
+    }
+}
+
+impl Mutation {
+    /// The message.
+    pub(super) fn encode(&self, terms: Terms<'_>) -> Vec<u8> {
+        let ask = Ask::NONE;
+        match self {
+            Self::Batch { items } => {
+                let items: Vec<Item<'_>> = items.iter().filter_map(Self::item).collect();
+                Message::from(Batch { ask, items: List::of(&items), terms }).to_bytes()
+            }
+            // Every other change is an item.
+            one => one.item().map(|item| item.under(terms).to_bytes()).unwrap_or_default(),
+        }
+    }
+
+    /// The change as an item; a batch is none.
+    fn item(&self) -> Option<Item<'_>> {
+        let (ask, terms) = (Ask::NONE, Terms::NONE);
+        Some(match self {
+            Self::Create { dir, name, exclusive, ephemeral, owner: Ownership { mode, uid, gid } } => {
+                let (dir, name, exclusive, ephemeral, mode, uid, gid) = (*dir, Bytes8(name), *exclusive, *ephemeral, *mode, *uid, *gid);
+                Item::Create(cistern_wire::Create { ask, dir, name, exclusive, mode, uid, gid, ephemeral, terms })
+            }
+            Self::Mkdir { dir, name, owner: Ownership { mode, uid, gid } } => {
+                Item::Mkdir(cistern_wire::Mkdir { ask, dir: *dir, name: Bytes8(name), mode: *mode, uid: *uid, gid: *gid, terms })
+            }
+            Self::Symlink { dir, name, points_to, owner: Ownership { uid, gid, .. } } => {
+                let (name, target) = (Bytes8(name), Bytes16(points_to));
+                Item::Symlink(cistern_wire::Symlink { ask, dir: *dir, name, target, uid: *uid, gid: *gid, terms })
+            }
+            Self::Link { object, dir, name } => {
+                Item::Link(cistern_wire::Link { ask, object: *object, dir: *dir, name: Bytes8(name), terms })
+            }
+            Self::Unlink { dir, name, force } => {
+                Item::Unlink(cistern_wire::Unlink { ask, dir: *dir, name: Bytes8(name), force: *force, terms })
+            }
+            Self::Rmdir { dir, name } => Item::Rmdir(cistern_wire::Rmdir { ask, dir: *dir, name: Bytes8(name), terms }),
+            Self::Rename { from_dir, from_name, to_dir, to_name, rule, force } => Item::Rename(cistern_wire::Rename {
+                ask,
+                from_dir: *from_dir,
+                from_name: Bytes8(from_name),
+                to_dir: *to_dir,
+                to_name: Bytes8(to_name),
+                rule: *rule,
+                force: *force,
+                terms,
+            }),
+            Self::SetAttr { object, change } => Item::SetAttr(set_attr(*object, change)),
+            Self::Write { object, offset, truncate, stage, data } => {
+                let data = Bytes16(if *stage == 0 { data } else { &[] });
+                let (object, offset, truncate, stage) = (*object, *offset, *truncate, *stage);
+                Item::Write(cistern_wire::Write { ask, object, offset, truncate, stage, data, terms })
+            }
+            Self::SetXattr { object, name, rule, stage, value } => {
+                let data = Bytes16(if *stage == 0 { value } else { &[] });
+                Item::SetXattr(cistern_wire::SetXattr { ask, object: *object, name: Bytes8(name), rule: *rule, stage: *stage, data, terms })
+            }
+            Self::RemoveXattr { object, name } => {
+                Item::RemoveXattr(cistern_wire::RemoveXattr { ask, object: *object, name: Bytes8(name), terms })
+            }
+            Self::Batch { .. } => return None,
+        })
+    }
+
+    /// The length of the body of its message with as many locks named as can be now; what it expects is not counted.
+    pub(super) fn len_most(&self, cache: &Cache) -> usize {
+        let brought: usize = self.brought().filter(|(stage, _)| **stage == 0).map(|(_, data)| data.len()).sum();
+        // A string longer than its length field is cut when it is encoded: it is too long whatever its message says.
+        let encoded = self.encode(Terms::NONE).len() - cistern_wire::limits::MESSAGE_HEADER_LEN;
+        encoded.max(brought) + Held::LEN * self.affected(cache).len().min(HELD_MAX)
+    }
+
+    /// Has the largest of what it brings itself brought by a stage; gives the bytes. `None`: it brings nothing itself.
+    pub(super) fn stage_largest(&mut self, number: u64) -> Option<Bytes> {
+        let bringing = self.brought_mut().into_iter().filter(|(stage, data)| **stage == 0 && !data.is_empty());
+        let (stage, data) = bringing.max_by_key(|(_, data)| data.len())?;
+        *stage = number;
+        Some(data.clone())
+    }
+
+    /// Nothing is staged any more.
+    pub(super) fn unstage(&mut self) {
+        self.brought_mut().into_iter().for_each(|(stage, _)| *stage = 0);
+    }
+
+    /// Stages and bytes of all that brings something.
+    fn brought(&self) -> impl Iterator<Item = (&u64, &Bytes)> {
+        let all = if let Self::Batch { items } = self { &items[..] } else { core::slice::from_ref(self) };
+        all.iter().filter_map(|change| match change {
+            Self::Write { stage, data, .. } => Some((stage, data)),
+            Self::SetXattr { stage, value, .. } => Some((stage, value)),
+            _ => None,
+        })
+    }
+
+    fn brought_mut(&mut self) -> Vec<(&mut u64, &Bytes)> {
+        let all = if let Self::Batch { items } = self { &mut items[..] } else { core::slice::from_mut(self) };
+        let each = all.iter_mut().filter_map(|change| match change {
+            Self::Write { stage, data, .. } => Some((stage, &*data)),
+            Self::SetXattr { stage, value, .. } => Some((stage, &*value)),
+            _ => None,
+        });
+        each.collect()
+    }
+}
+
+fn set_attr(object: ObjectId, change: &AttrChange) -> cistern_wire::SetAttr<'static> {
+    let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+    let bits = bit(change.mode.is_some(), SetMask::MODE)
+        | bit(change.uid.is_some(), SetMask::UID)
+        | bit(change.gid.is_some(), SetMask::GID)
+        | bit(change.size.is_some(), SetMask::SIZE)
+        | bit(change.atime_ns.is_some(), SetMask::ATIME)
+        | bit(change.mtime_ns.is_some(), SetMask::MTIME);
+    cistern_wire::SetAttr {
+        ask: Ask::NONE,
+        object,
+        mask: SetMask { bits },
+        mode: change.mode.unwrap_or_default(),
+        uid: change.uid.unwrap_or_default(),
+        gid: change.gid.unwrap_or_default(),
+        size: change.size.unwrap_or_default(),
+        atime_ns: change.atime_ns.unwrap_or_default(),
+        mtime_ns: change.mtime_ns.unwrap_or_default(),
+        terms: Terms::NONE,
     }
 }

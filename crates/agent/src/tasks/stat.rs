@@ -1,17 +1,17 @@
-//! Stat and ReadLink: what one object is, and where a symbolic link points.
+//! Stat, ReadLink, ServerStatus and Ping: one question and its answer.
 //!
-//! Decides: when attributes or a target can be told from cache, from the walk's own answer, or must be asked for.
-//! Place in the walk: after `resolve`. Implements `wire-spec.md` section 6.2 (GETATTR, READ).
-//! Invariant: attributes asked for after the walk count only if the walk still holds, so that name and attributes are of one
-//! instant (section 11.5). Leaves to others: paths (`walk`), the cache (`cache`).
+//! Decides: when attributes or a target can be told from cache, from the walk's own answer, or must be asked for; the two about the server are
+//! never answered from cache, and ask for no lock. Invariant: attributes asked for after the walk count only if the walk still holds, so that
+//! name and attributes are of one instant (`wire-spec.md` 6.2, 11.5).
 
 use super::request::Request;
 use super::resolve::{LINK_LENGTH, is_target};
 use super::task::{Call, Desk, Flow, Stage, Task};
-use crate::api::{OpError, Output};
+use crate::api::{Command, OpError, Output};
 use crate::cache::{Body, View};
 use crate::tasks::walk::{Found, NOT_AN_ANSWER};
 use bytes::Bytes;
+use cistern_wire::limits::ROOT;
 use cistern_wire::{ObjectId, ObjectKind, Reply, Status, Want};
 
 impl Task {
@@ -103,6 +103,28 @@ impl Task {
             Ok(output) => Flow::End(Ok(output)),
             Err(Status::ESTALE) => self.stale(),
             Err(status) => Flow::failed(status),
+        }
+    }
+}
+
+impl Task {
+    pub(super) fn ask_server(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
+        self.stage = Stage::Asked;
+        let request = match self.command {
+            // The root is always there, and reading its attributes costs the server next to nothing.
+            Command::Ping => Request::GetAttr { object: ObjectId(ROOT), want: Want::Nothing },
+            _ => Request::ServerStatus,
+        };
+        self.ask(desk, request);
+        Flow::Wait
+    }
+
+    pub(super) fn heard_server(&mut self, desk: &Desk<'_, '_>, reply: &Reply<'_>) -> Flow {
+        match reply {
+            Reply::ServerReport(report) => Flow::End(Ok(Output::Server(*report))),
+            Reply::Stated(_) => Flow::End(Ok(Output::Pong { round_trip: desk.ctx.now.since(self.since) })),
+            Reply::Failed(failed) => Flow::failed(failed.status),
+            _ => Flow::failed(NOT_AN_ANSWER),
         }
     }
 }

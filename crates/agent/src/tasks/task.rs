@@ -10,13 +10,11 @@
 use super::batch;
 use super::carry::Carrying;
 use super::effects;
-use super::list::Gathering;
-use super::locks::Rows;
+use super::pages::{Attributes, Gathering, Rows};
 use super::put::Putting;
 use super::read::Reading;
 use super::request::{Mutation, Request};
 use super::staging::{Load, Staging, are_ended};
-use super::xattr::Attributes;
 use crate::api::{Command, Guard, OpError, Output};
 use crate::believed;
 use crate::cache::{Cache, View};
@@ -152,45 +150,32 @@ pub(super) struct Task {
 }
 
 impl Task {
-    /// A task at rest.
-    pub(super) fn new() -> Self {
+    /// A command that has just come.
+    pub(super) fn new(id: TaskId, command: Command, now: Instant) -> Self {
+        let (guard, expect, command) = match command {
+            Command::Expecting { guard, expect, command } => (guard, expect, *command),
+            command => (None, Vec::new(), command),
+        };
         Self {
-            id: TaskId(0),
-            command: Command::Ping,
+            id,
+            command,
             walk: Walk::new(),
             walking: false,
             found: Vec::new(),
-            guard: None,
-            expect: Vec::new(),
+            guard,
+            expect,
             stage: Stage::Walking,
             calls: BTreeMap::new(),
             retries: BTreeMap::new(),
             next_call: 0,
+            staging: false,
             new: true,
             cold: false,
             starts: 0,
             stales: 0,
             changed: false,
-            staging: false,
-            since: Instant::new(0, 0),
+            since: now,
         }
-    }
-
-    /// Gives a task at rest its command; only its memory is left of the one before.
-    pub(super) fn take_up(&mut self, id: TaskId, command: Command, now: Instant) {
-        debug_assert!(self.calls.is_empty() && !self.staging, "a task at rest waits for nothing");
-        self.id = id;
-        (self.guard, self.expect, self.command) = match command {
-            Command::Expecting { guard, expect, command } => (guard, expect, *command),
-            command => (None, Vec::new(), command),
-        };
-        self.next_call = 0;
-        self.new = true;
-        self.cold = false;
-        self.starts = 0;
-        self.stales = 0;
-        self.changed = false;
-        self.since = now;
     }
 
     /// Runs until it waits or is over.
@@ -250,24 +235,14 @@ impl Task {
         }
     }
 
-    /// Puts the task to rest: its user has been told that the command is over. The mutations that are still out come back, for their
-    /// outcome must be listened to; what is staged for them ends with them.
-    pub(super) fn rest(&mut self, ctx: &mut Ctx<'_>, office: &mut Office) -> Vec<(u32, Call)> {
+    /// The user has been told that the command is over. Gives the mutations that are still out, for their outcome must be listened to; what
+    /// is staged for them ends with them.
+    pub(super) fn finish_calls(mut self, ctx: &mut Ctx<'_>, office: &mut Office) -> impl Iterator<Item = (u32, Call)> {
         if !self.is_changing() {
             self.end_stages(ctx, office);
         }
-        self.staging = false;
         self.drop_retries(ctx);
-        self.command = Command::Ping;
-        self.found.clear();
-        self.stage = Stage::Walking;
-        let mut changing = Vec::new();
-        while let Some((number, call)) = self.calls.pop_first() {
-            if call.request.is_mutation() {
-                changing.push((number, call));
-            }
-        }
-        changing
+        self.calls.into_iter().filter(|(_, call)| call.request.is_mutation())
     }
 
     /// A call was never sent and never will be.

@@ -1,30 +1,24 @@
 //! Path resolution as POSIX does it: from cache as far as that goes, then by LOOKUP for all that is left.
 //!
-//! Decides: what `.`, `..`, symbolic links and slashes mean, when a path is refused, and what is asked for.
-//! Place in the walk: first step of nearly every command; `tasks` sends what it asks for and gives it the answers.
-//! Implements `wire-spec.md` section 6.2 (LOOKUP). Invariant: `..` goes up the directories walked, never up the text.
-//! Leaves to others: what a word is (`text`), whether the end is of one instant (`trace`), what is done with the object found
-//! (`tasks`), what may be cached (`cache`).
+//! Decides: what `.`, `..`, symbolic links and slashes mean, when a path is refused, what is asked for, and whether the end of a walk is of one
+//! instant: what was read from cache is so now, what an answer tells was so when the server made it, and the two go together if the cached part
+//! was so from before the answer was asked for until now. Invariants: `..` goes up the directories walked, never up the text; what was told
+//! under a lock that is gone counts for nothing but the instant of its answer. Implements `wire-spec.md` sections 6.2 (LOOKUP) and 11.5.
 
-mod straight;
 mod text;
-mod trace;
-
-pub(crate) use straight::straight;
-pub(crate) use text::Last;
 
 use crate::cache::{Body, Directory, Known, View};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::limits::{NAME_MAX, ROOT};
-use cistern_wire::{Attr, ObjectId, ObjectKind, Status, Walked};
+use cistern_wire::{Attr, Generation, ObjectId, ObjectKind, Stated, Status, Walked};
+pub(crate) use text::Last;
 use text::{Text, Word};
-use trace::Trace;
 
 /// Most symbolic links in one walk, as in Linux.
 const LINKS_MAX: u32 = 40;
 /// Longest path, in bytes: PATH_MAX of Linux less its final zero.
-const PATH_MAX: usize = 4_095;
+pub(super) const PATH_MAX: usize = 4_095;
 /// What a walk looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
@@ -400,4 +394,88 @@ fn cached_target(view: &mut View<'_>, link: ObjectId) -> Option<(Bytes, u64)> {
         Body::Link(target) => Some((target.clone(), cached.attr.version)),
         _ => None,
     }
+}
+
+/// The trace of one walk.
+#[derive(Debug, Default)]
+struct Trace {
+    /// What was read from cache or cached on the way: object and version.
+    used: Vec<(ObjectId, u64)>,
+    /// How much of it there was before the newest answer, and with that answer's own.
+    before_answer: usize,
+    with_answer: usize,
+    /// Whether the newest answer told something under a lock that was gone when it came; and whether an earlier one did.
+    slipped: bool,
+    slipped_before: bool,
+    /// Whether the walk has waited for an answer, so that what was read from cache before may have changed meanwhile.
+    waited: bool,
+}
+
+impl Trace {
+    fn begin(&mut self) {
+        self.used.clear();
+        self.before_answer = 0;
+        self.with_answer = 0;
+        self.slipped = false;
+        self.slipped_before = false;
+        self.waited = false;
+    }
+
+    /// An object was read from cache at this version.
+    fn read(&mut self, object: ObjectId, version: u64) {
+        self.used.push((object, version));
+    }
+
+    /// An answer has come: what was known so far must outlast the wait for it.
+    fn hear(&mut self) {
+        self.waited = true;
+        self.before_answer = self.used.len();
+        self.with_answer = self.used.len();
+        self.slipped_before |= self.slipped;
+        self.slipped = false;
+    }
+
+    /// The answer tells an object: if the walk goes on from there, its end is of one instant only if the object is the same then.
+    /// `kept`: a lock makes it current.
+    fn told(&mut self, view: &View<'_>, step: &Stated, kept: bool) {
+        if view.open && kept {
+            self.used.push((step.attr.object, step.attr.version));
+            self.with_answer = self.used.len();
+        } else if view.open {
+            self.slipped |= step.grant.generation != Generation(0);
+        }
+    }
+
+    /// Whether the end of the walk is of one instant, now that it is reached. A walk that never waited read all of it in this very call
+    /// of the agent, in which nothing else can happen. One that ends with an answer is of the instant of that answer, if what it
+    /// went by before is still so; what the answer told needs no lock for that, unless the walk has gone on from it.
+    ///
+    /// What was told without a lock, because the server gives none, cannot be checked: there a path through links or `..` is resolved
+    /// name by name, each at its own instant, as POSIX has it.
+    fn holds(&self, view: &mut View<'_>) -> bool {
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# An answer made from several cached objects MUST be true at one instant: when the last was read, all locks used are held, and the
+        //# objects have the versions read.
+        if !self.waited {
+            true
+        } else if self.used.len() == self.with_answer {
+            !self.slipped_before && unchanged(&self.used[..self.before_answer], view)
+        } else {
+            self.unchanged(view)
+        }
+    }
+
+    /// Whether the end of the walk is of this very instant, too, so that something cached can be told together with it.
+    fn is_current(&self, view: &mut View<'_>) -> bool {
+        !self.waited || self.unchanged(view)
+    }
+
+    /// The same, for an operation that has waited since the walk ended.
+    fn unchanged(&self, view: &mut View<'_>) -> bool {
+        !self.slipped && !self.slipped_before && unchanged(&self.used, view)
+    }
+}
+
+fn unchanged(used: &[(ObjectId, u64)], view: &mut View<'_>) -> bool {
+    used.iter().all(|(object, version)| view.unchanged(*object, *version))
 }

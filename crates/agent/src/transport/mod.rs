@@ -5,13 +5,11 @@
 //! long as its request is in flight; what is sent again keeps its bytes; receipts and control messages wait for no window.
 
 mod control;
-mod queue;
 mod requests;
 mod transmit;
 
-pub(crate) use queue::{Lane, SendQueue};
-pub(crate) use requests::{Flight, Flights, UNASKED};
-pub(crate) use transmit::{Cx, Gate};
+pub(crate) use requests::{Flight, Flights};
+pub(crate) use transmit::{Cx, Gate, Lane, SendQueue};
 
 use crate::call::{Asker, TaskId};
 use crate::stats::Dropped;

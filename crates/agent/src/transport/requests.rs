@@ -9,7 +9,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_link::{Instant, Nonces, Window};
 use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_DEFAULT, DATAGRAM_MIN, HEADER_LEN, MESSAGE_HEADER_LEN};
-use cistern_wire::{Ask, Item, Kind, Message};
+use cistern_wire::{Item, Kind, Message};
 use core::ops::Range;
 use core::time::Duration;
 
@@ -21,9 +21,6 @@ const BACK: Range<usize> = 12..14;
 const LIMIT: Range<usize> = 14..16;
 /// For how long a path on which only small datagrams came through is spared large ones.
 const SMALL_FOR: Duration = Duration::from_secs(30);
-
-/// The request's nonce and floor are filled in when it is sent.
-pub(crate) const UNASKED: Ask = Ask { nonce: 0, back: 0, limit: 0 };
 
 /// How far a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

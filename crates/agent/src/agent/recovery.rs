@@ -1,26 +1,31 @@
-//! The reclaim: after a restart of the server the locks of a former session are taken over into the present one (`wire-spec.md` 11.7).
+//! What is taken over from former sessions: their locks, after a restart of the server, and what became of their mutations (`wire-spec.md` 11.2,
+//! 11.7).
 //!
 //! Until the hand-over everything is used under the old lease alone, which nothing renews any more, and only RECLAIM, RECLAIM_COMPLETE and OUTCOME
 //! are asked. A lock whose release or conversion was begun is not named; when RECLAIM_COMPLETE goes out, nothing of the old session is used
-//! but what was reclaimed.
+//! but what was reclaimed. Of a mutation that was on its way commands are told the reply that there was, that it was not executed and never will
+//! be, or that nobody knows; a question stands as long as its command runs, and ends with it.
 
 use crate::agent::Agent;
 use crate::agent::discard::Exit;
-use crate::agent::outcome::Fates;
 use crate::api::Event;
 use crate::believed;
-use crate::call::Asker;
+use crate::call::{Answer, Asker, TaskId};
 use crate::session::Users;
 use crate::session::reclaim::{Batch, Completion, Source};
 use crate::timer::Timer;
-use crate::transport::{Lane, UNASKED};
+use crate::transport::{Flights, Lane};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_link::Question;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{Failed, List, LockClass, LockId, ReclaimComplete, ReclaimedItem, Reply, SessionFate, SessionId, Status};
-use log::{info, warn};
+use cistern_wire::{
+    Ask, Failed, Fate, Field, List, LockClass, LockId, Outcome, OutcomeTold, Reader, ReclaimComplete, ReclaimedItem, Reply, SessionFate,
+    SessionId, Status,
+};
+use log::{debug, info, warn};
 
+/// Locks.
 impl Agent {
     /// WELCOME has come, and takes the place of the present session, if there is one. What the server says of that decides: its locks
     /// are reclaimed, or it is over, and with it those that are being reclaimed.
@@ -106,7 +111,7 @@ impl Agent {
     fn ask_reclaim(&mut self, number: u32) {
         let batch = self.reclaim.as_ref().and_then(|reclaim| reclaim.batch(number));
         if let Some(Batch { from, items }) = batch {
-            let message = cistern_wire::Reclaim { ask: UNASKED, from: *from, items: List::of(items) };
+            let message = cistern_wire::Reclaim { ask: Ask::NONE, from: *from, items: List::of(items) };
             self.queue.push(Lane::Recovery, Asker::Reclaim(number), &message.into());
         }
     }
@@ -153,7 +158,7 @@ impl Agent {
     fn say_complete(&mut self, from: SessionId) {
         if let Some(source) = self.sessions.source_mut(from) {
             source.completion = Completion::Asked;
-            self.queue.push(Lane::Recovery, Asker::Complete(from), &ReclaimComplete { ask: UNASKED, from }.into());
+            self.queue.push(Lane::Recovery, Asker::Complete(from), &ReclaimComplete { ask: Ask::NONE, from }.into());
         }
     }
 
@@ -227,6 +232,107 @@ impl Agent {
             }
             Asker::Watch(object) => self.with_watches(|watches| watches.rested(object)),
             Asker::Op(..) | Asker::Lock(_) | Asker::Unwatch(_) => {}
+        }
+    }
+}
+
+/// What the server has said at the end of a session of the requests that were on their way.
+#[derive(Debug, Default)]
+pub(super) struct Fates<'a> {
+    pub(super) by_nonce: BTreeMap<u64, Fate>,
+    pub(super) results: Vec<(u64, Reply<'a>)>,
+}
+
+impl<'a> Fates<'a> {
+    fn of(&self, nonce: u64) -> Answer<'a> {
+        let result = self.results.iter().find(|result| result.0 == nonce).map(|result| result.1);
+        match (result, self.by_nonce.get(&nonce)) {
+            (Some(reply), _) => Answer::Result(Some(reply)),
+            (None, Some(Fate::Executed)) => Answer::Result(None),
+            (None, fate) => Answer::SessionEnded(fate.copied().unwrap_or(Fate::Unknown)),
+        }
+    }
+}
+
+/// Outcomes.
+impl Agent {
+    /// A session is over, with requests on their way.
+    pub(super) fn close_requests(&mut self, session: SessionId, flights: Flights, fates: &Fates<'_>) {
+        for (nonce, flight) in flights {
+            if let Asker::Op(task, call) = flight.asker
+                && !self.sessions.is_outcome_open(session, nonce)
+            {
+                self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &fates.of(nonce)));
+            }
+        }
+    }
+
+    /// Remembers the mutations of a session that is over of which the server has said nothing, and for which somebody waits.
+    pub(super) fn remember_mutations(&mut self, session: SessionId, flights: &Flights, fates: &Fates<'_>) {
+        for (&nonce, flight) in flights.iter().filter(|(_, flight)| flight.mutation) {
+            let Asker::Op(task, call) = flight.asker else { continue };
+            let told = !matches!(fates.of(nonce), Answer::SessionEnded(Fate::Unknown));
+            if !told && self.ops.is_awaiting(task, call) {
+                self.sessions.await_outcome(session, nonce, (task, call));
+            }
+        }
+    }
+
+    /// A session is open: what is not known is asked in it.
+    pub(super) fn ask_outcomes(&mut self) {
+        for ((session, nonce), _) in self.sessions.outcomes().collect::<Vec<_>>() {
+            self.ask_outcome(session, nonce);
+        }
+    }
+
+    /// Asks, unless nobody wants to know any more.
+    pub(super) fn ask_outcome(&mut self, session: SessionId, nonce: u64) {
+        if self.sessions.is_outcome_open(session, nonce) {
+            //= wire-spec.md#11-2-delivery
+            //# After NACK, session end or restart the agent MUST NOT by itself repeat an unanswered mutation, unless it was told "not
+            //# executed".
+            self.queue.push(Lane::Recovery, Asker::Outcome(session, nonce), &Outcome { ask: Ask::NONE, session, nonce }.into());
+        }
+    }
+
+    /// OUTCOME was answered.
+    pub(super) fn outcome_told(&mut self, session: SessionId, nonce: u64, reply: &Reply<'_>) {
+        let answer = match reply {
+            Reply::OutcomeTold(OutcomeTold { fate: Fate::Executed, reply }) => {
+                let told = Reply::get(&mut Reader::new(reply.0)).ok();
+                if let Some(told) = &told {
+                    let call = self.sessions.outcomes().find(|(of, _)| *of == (session, nonce));
+                    let made = call.map(|(_, (task, _))| self.ops.ephemerals_made(task)).unwrap_or_default();
+                    self.sessions.note_ephemerals(session, told, |at| made.contains(&at));
+                }
+                Answer::Result(told.filter(|_| !reply.0.is_empty()))
+            }
+            Reply::OutcomeTold(told) => Answer::SessionEnded(told.fate),
+            Reply::Failed(failed) if self.ask_later(Asker::Outcome(session, nonce), *failed) => return,
+            _ => Answer::SessionEnded(Fate::Unknown),
+        };
+        self.outcome_is(session, nonce, &answer);
+    }
+
+    fn outcome_is(&mut self, session: SessionId, nonce: u64, answer: &Answer<'_>) {
+        if let Some((task, call)) = self.sessions.close_outcome(session, nonce) {
+            self.timers.cancel(Timer::Again(Asker::Outcome(session, nonce)));
+            debug!("{}: request {nonce} of session {session}: {answer:?}", self.who);
+            self.with_ops(|ops, ctx| ops.answer(ctx, task, call, answer));
+            self.settle();
+        }
+    }
+
+    /// A command is over, so nobody wants to know what became of its mutations: `None`, of all commands.
+    pub(super) fn abandon_outcomes(&mut self, task: Option<TaskId>) {
+        let about = self.sessions.outcomes().filter(|(_, call)| task.is_none_or(|task| call.0 == task));
+        for (session, nonce) in about.map(|(of, _)| of).collect::<Vec<_>>() {
+            let asker = Asker::Outcome(session, nonce);
+            self.queue.withdraw(Lane::Recovery, asker);
+            if let Some(question) = self.sessions.channel().and_then(|channel| channel.nonce_of(asker)) {
+                self.give_up_request(question);
+            }
+            self.outcome_is(session, nonce, &Answer::SessionEnded(Fate::Unknown));
         }
     }
 }
