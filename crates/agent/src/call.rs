@@ -7,7 +7,7 @@ use cistern_wire::{Fate, ObjectId, Reply, SessionId};
 
 /// Who asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Asker {
+pub(crate) enum Origin {
     /// An operation, with the number of its call.
     Op(TaskId, u32),
     /// An advisory lock.

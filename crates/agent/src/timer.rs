@@ -1,7 +1,7 @@
 //! The timers of an agent: one queue, and a key for each reason to wake.
 
 use crate::api::OpId;
-use crate::call::{Asker, TaskId};
+use crate::call::{Origin, TaskId};
 use cistern_link::TimerQueue;
 use cistern_wire::{ObjectId, SessionId};
 
@@ -32,7 +32,7 @@ pub(crate) enum Timer {
     /// A call of an operation is made again after a busy answer.
     CallRetry(TaskId, u32),
     /// A request of recovery, or for a watch, is made again after a busy answer.
-    Again(Asker),
+    Again(Origin),
     /// A former session can be surrendered, or END_SESSION was not answered.
     Former(SessionId),
 }

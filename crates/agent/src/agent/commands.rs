@@ -13,15 +13,15 @@ use cistern_wire::ObjectId;
 
 impl Agent {
     /// Sets the timer of the command that has run longest.
-    pub(super) fn tend_commands(&mut self) {
-        let oldest = self.ops.oldest().map(|since| since.plus(self.config.give_up_after));
+    pub(super) fn time_commands(&mut self) {
+        let oldest = self.tasks.oldest().map(|since| since.plus(self.config.give_up_after));
         self.time(Timer::GiveUp, oldest, Question::Waited);
     }
 
     /// Ends the commands whose time is up.
     pub(super) fn give_up_commands(&mut self) {
-        while self.ops.oldest().is_some_and(|since| self.now.waited(since.plus(self.config.give_up_after))) {
-            let Some(task) = self.ops.running().next() else { return };
+        while self.tasks.oldest().is_some_and(|since| self.now.waited(since.plus(self.config.give_up_after))) {
+            let Some(task) = self.tasks.running().next() else { return };
             let why = self.why_no_answer();
             self.end_command(OpId(task.0), why);
         }
@@ -29,7 +29,7 @@ impl Agent {
 
     /// What is known of the server that does not answer.
     fn why_no_answer(&self) -> OpError {
-        let refused = self.opening.as_ref().and_then(|opening| opening.error);
+        let refused = self.handshake.as_ref().and_then(|opening| opening.error);
         refused.filter(|_| self.sessions.channel().is_none()).unwrap_or(OpError::Unreachable)
     }
 
@@ -93,15 +93,15 @@ impl Agent {
             return;
         }
         let task = TaskId(op.0);
-        if !self.ops.is_running(task) {
+        if !self.tasks.is_running(task) {
             return;
         }
         // What was never sent never will be.
         let unsent: Vec<u32> = self.queue.tasks.iter().filter(|out| out.task == task).map(|out| out.call).collect();
         self.queue.tasks.retain(|out| out.task != task);
-        self.with_ops(|ops, ctx| {
-            unsent.iter().for_each(|call| ops.withdraw(ctx, task, *call));
-            ops.give_up(ctx, task, why);
+        self.with_tasks(|tasks, ctx| {
+            unsent.iter().for_each(|call| tasks.withdraw(ctx, task, *call));
+            tasks.give_up(ctx, task, why);
         });
         self.abandon_outcomes(Some(task));
         let reads = self.sessions.channel().map(|channel| channel.reads_of(task)).unwrap_or_default();
@@ -111,7 +111,7 @@ impl Agent {
 
     /// Ends all commands: there is no session to be had, or the agent closes.
     pub(super) fn end_all_commands(&mut self, why: OpError) {
-        for task in self.ops.running().collect::<Vec<_>>() {
+        for task in self.tasks.running().collect::<Vec<_>>() {
             self.end_command(OpId(task.0), why);
         }
         self.locks.fail_waits(self.permit(), why);

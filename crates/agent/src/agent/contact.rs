@@ -7,7 +7,7 @@
 //! meanwhile. None of it changes the session or its lease; only an answer in the session, a NACK, or WELCOME of another session does. Timers
 //! run only when the socket was found empty, so an answer that has arrived is never taken for silence.
 
-use crate::agent::opening::PAUSE_MAX;
+use crate::agent::handshake::PAUSE_MAX;
 use crate::agent::{Agent, Closing};
 use crate::api::Phase;
 use crate::config::IdlePolicy;
@@ -57,7 +57,7 @@ impl Agent {
     /// Whether a local user holds, waits, watches or runs something, or has made a file that goes with the session.
     pub(super) fn has_user(&self) -> bool {
         let counts = self.locks.counts();
-        counts.holders > 0 || counts.waiters > 0 || self.ops.count() > 0 || self.watches.has_users() || self.sessions.ephemerals() > 0
+        counts.holders > 0 || counts.waiters > 0 || self.tasks.count() > 0 || self.watches.has_users() || self.sessions.ephemerals() > 0
     }
 
     /// The same, or a request is out that outlives its command: a mutation whose outcome is not known.
@@ -65,7 +65,7 @@ impl Agent {
         self.has_user() || self.reclaim.is_some() || self.sessions.channel().is_some_and(Channel::is_awaiting)
     }
 
-    pub(super) fn tend_lease(&mut self) {
+    pub(super) fn renew_lease(&mut self) {
         let counts = self.locks.counts();
         let holds = self.cache.len() + counts.held > 0;
         let (has_user, in_use) = (self.has_user(), self.is_in_use());
@@ -157,7 +157,7 @@ impl Agent {
         }
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# A HINT MUST NOT make an agent discard, release or surrender anything.
-        if self.opening.is_none() {
+        if self.handshake.is_none() {
             self.verify();
         } else if !self.is_too_soon() {
             let (rto, begin) = (channel.rto(), self.now.plus(self.spread()));
@@ -176,13 +176,13 @@ impl Agent {
     }
 
     /// The lease runs out, and the server is silent: it may have been started anew, and its hints been lost.
-    pub(super) fn doubt_silence(&mut self) {
+    pub(super) fn verify_if_silent(&mut self) {
         let Some(channel) = self.sessions.channel() else { return };
         let asking = channel.is_awaiting() || channel.is_keeping();
         let silent = asking && !channel.is_dormant() && channel.unheard() >= SILENCE_IN_DOUBT;
         // In a reclaim the lease of before runs out in any case; what is asked for then is asked in the session that was just opened.
         let runs_out = self.lease.session_phase(self.now) != Phase::Valid;
-        if silent && runs_out && self.opening.is_none() {
+        if silent && runs_out && self.handshake.is_none() {
             self.verify();
         }
     }
@@ -195,16 +195,16 @@ impl Agent {
         let spread = self.spread();
         let begin = self.not_before.filter(|_| self.is_too_soon()).unwrap_or(self.now).plus(spread);
         self.not_before = Some(begin.plus(rto));
-        self.begin_opening(Some(begin));
+        self.begin_handshake(Some(begin));
     }
 
     /// KNOWN: the server holds the session. Only an answer in it can renew, so one is asked for where KNOWN came from.
-    pub(super) fn is_known(&mut self, path: Path, known: &Known) {
+    pub(super) fn known_is_said(&mut self, path: Path, known: &Known) {
         let own = self.sessions.channel().is_some_and(|channel| channel.session() == known.session);
         let Some((_, sent)) = self.answer_to(known.handshake, known.echo).filter(|_| own) else {
             return self.dropped(Dropped::StrayHandshake);
         };
-        self.stop_opening();
+        self.end_handshake();
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# KNOWN MUST NOT renew a lease, move or prove an address, retire a request, stand for a receipt, or rescue or end a session.
         if bugs::is(Bug::H2) {

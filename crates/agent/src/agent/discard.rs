@@ -51,8 +51,8 @@ impl Agent {
         let spread = self.spread();
         self.not_before = Some(self.now.plus(spread));
         // A verification that has asked nothing yet waits for longer than a session that is wanted may.
-        if self.opening.as_ref().is_some_and(|opening| !opening.has_asked()) {
-            self.stop_opening();
+        if self.handshake.as_ref().is_some_and(|opening| !opening.has_asked()) {
+            self.end_handshake();
         }
         self.session_over(why, &fates);
         self.sessions.ended(&mut self.timers, |session| reason == NackReason::Ended && session == id);
@@ -139,8 +139,8 @@ impl Agent {
             self.divide_locks(id);
         } else {
             self.tell_holders();
-            self.ops.discard_all(&mut self.cache, &self.queue.tasks);
-            self.ops.go_on(&mut self.cache, self.sessions.outcomes().map(|(_, call)| call));
+            self.tasks.discard_all(&mut self.cache, &self.queue.tasks);
+            self.tasks.go_on(&mut self.cache, self.sessions.outcomes().map(|(_, call)| call));
         }
         self.close_requests(id, flights, fates);
         self.settle();
@@ -173,7 +173,7 @@ impl Agent {
     /// surrender, when the last of them has stopped or the instant shown to it has passed.
     pub(super) fn begin_close(&mut self) {
         let in_use = self.locks.counts().holders > 0 || self.reclaim.as_ref().is_some_and(|reclaim| !reclaim.stopping.is_empty());
-        self.stop_opening();
+        self.end_handshake();
         self.end_all_commands(OpError::Closed);
         self.abandon_outcomes(None);
         self.queue.tasks.clear();
@@ -189,13 +189,13 @@ impl Agent {
             return self.closed();
         }
         self.time(Timer::Closing, Some(self.now.plus(self.config.close_within)), Question::Waited);
-        self.tend_closing();
+        self.continue_closing();
     }
 
     /// Closing waits for those who may still act under the session, and then for the end of it.
-    pub(super) fn tend_closing(&mut self) {
+    pub(super) fn continue_closing(&mut self) {
         if let Closing::Asked(Some(id)) = self.closing {
-            self.tend_former();
+            self.surrender_former();
             if !self.sessions.contains(id) {
                 self.closed();
             }
@@ -238,7 +238,7 @@ impl Agent {
     }
 
     /// Surrenders the former sessions of which nothing can be used any more.
-    pub(super) fn tend_former(&mut self) {
+    pub(super) fn surrender_former(&mut self) {
         if !self.config.surrender {
             return;
         }
@@ -258,7 +258,7 @@ impl Agent {
         if self.sessions.hears_end(session, messages) {
             debug!("{}: session {session} has ended at the server", self.who);
             self.sessions.ended(&mut self.timers, |ended| ended == session);
-            self.tend_closing();
+            self.continue_closing();
         } else {
             self.dropped(Dropped::UnknownSession);
         }

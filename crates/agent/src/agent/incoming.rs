@@ -6,10 +6,10 @@
 //! each time it comes, by how things stand then, and none goes without one, except under a flood: then it comes again (6.4).
 
 use crate::agent::Agent;
-use crate::call::{Answer, Asker};
+use crate::call::{Answer, Origin};
 use crate::lease::Renewal;
 use crate::stats::Dropped;
-use crate::transport::Flight;
+use crate::transport::InFlight;
 use cistern_link::Path;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::{
@@ -62,7 +62,7 @@ impl Agent {
         for message in messages {
             match message {
                 Message::Challenge(challenge) => self.challenged(path, &challenge),
-                Message::Known(known) => self.is_known(path, &known),
+                Message::Known(known) => self.known_is_said(path, &known),
                 Message::Welcome(welcome) => self.welcomed(path, &welcome),
                 Message::Refuse(refuse) => self.refused(&refuse),
                 // The decoder lets nothing else through in session 0.
@@ -160,9 +160,9 @@ impl Agent {
                 return false;
             }
         };
-        if self.opening.as_ref().is_some_and(|opening| sent.waited(opening.began)) {
+        if self.handshake.as_ref().is_some_and(|opening| sent.waited(opening.began)) {
             // What is asked by it is answered: the server holds the session.
-            self.stop_opening();
+            self.end_handshake();
         }
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# The identity of a server that has answered nothing in the session that it opened MUST NOT bind an agent.
@@ -197,7 +197,7 @@ impl Agent {
         self.arrived(ack.nonce);
         if let Some(flight) = self.retire(ack.nonce) {
             self.note_ephemerals(&flight, &ack.reply);
-            self.answered(flight.asker, &ack.reply);
+            self.answered(flight.origin, &ack.reply);
         }
     }
 
@@ -208,27 +208,27 @@ impl Agent {
     }
 
     /// The request is answered; gives it if it was still awaited.
-    fn retire(&mut self, nonce: u64) -> Option<Flight> {
+    fn retire(&mut self, nonce: u64) -> Option<InFlight> {
         self.sessions.channel_mut()?.retire(self.now, &mut self.timers, nonce)
     }
 
     /// Keeps account of the files that go with the session, for which its lease is renewed. Of one that somebody else takes away the server
     /// tells.
-    fn note_ephemerals(&mut self, flight: &Flight, reply: &Reply<'_>) {
+    fn note_ephemerals(&mut self, flight: &InFlight, reply: &Reply<'_>) {
         if let Some(present) = self.sessions.present() {
             self.sessions.note_ephemerals(present, reply, |at| flight.makes_ephemeral(at));
         }
     }
 
-    fn answered(&mut self, asker: Asker, reply: &Reply<'_>) {
-        match asker {
-            Asker::Op(task, call) => self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::Reply(*reply))),
-            Asker::Lock(object) => self.locks.answered(self.permit(), object, reply),
-            Asker::Reclaim(batch) => self.reclaimed(batch, reply),
-            Asker::Complete(from) => self.completed(from, reply),
-            Asker::Watch(object) => self.with_watches(|watches| watches.answered(object, reply)),
-            Asker::Unwatch(object) => self.with_watches(|watches| watches.unwatched(object)),
-            Asker::Outcome(session, nonce) => self.outcome_told(session, nonce, reply),
+    fn answered(&mut self, origin: Origin, reply: &Reply<'_>) {
+        match origin {
+            Origin::Op(task, call) => self.with_tasks(|tasks, ctx| tasks.answer(ctx, task, call, &Answer::Reply(*reply))),
+            Origin::Lock(object) => self.locks.answered(self.permit(), object, reply),
+            Origin::Reclaim(batch) => self.reclaimed(batch, reply),
+            Origin::Complete(from) => self.completed(from, reply),
+            Origin::Watch(object) => self.with_watches(|watches| watches.answered(object, reply)),
+            Origin::Unwatch(object) => self.with_watches(|watches| watches.unwatched(object)),
+            Origin::Outcome(session, nonce) => self.outcome_told(session, nonce, reply),
         }
     }
 
@@ -246,22 +246,22 @@ impl Agent {
             return;
         }
         self.arrived(queued.nonce);
-        if let Some(Flight { asker: Asker::Lock(object), .. }) = self.retire(queued.nonce) {
+        if let Some(InFlight { origin: Origin::Lock(object), .. }) = self.retire(queued.nonce) {
             self.locks.queued(self.permit(), object);
         }
     }
 
     /// The outcome of a request executed before the failure: it renews nothing, and nothing of it is installed.
     fn resulted(&mut self, result: &RequestResult<'_>) {
-        let asker = self.sessions.channel().and_then(|channel| channel.asker(result.nonce));
+        let origin = self.sessions.channel().and_then(|channel| channel.origin(result.nonce));
         // Of a request for a lock it says nothing that counts: NACK ends the session, or the server is asked again once it is in good
         // standing.
-        if matches!(asker, Some(Asker::Op(..)))
+        if matches!(origin, Some(Origin::Op(..)))
             && let Some(flight) = self.retire(result.nonce)
-            && let Asker::Op(task, call) = flight.asker
+            && let Origin::Op(task, call) = flight.origin
         {
             self.note_ephemerals(&flight, &result.reply);
-            self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::Result(Some(result.reply))));
+            self.with_tasks(|tasks, ctx| tasks.answer(ctx, task, call, &Answer::Result(Some(result.reply))));
         }
     }
 
@@ -293,10 +293,10 @@ impl Agent {
         self.control_answered(cancelled.serial);
         let object = self.sessions.channel_mut().and_then(|channel| channel.cancelled(cancelled));
         if cancelled.outcome != CancelOutcome::Answered
-            && let Some(Flight { asker: Asker::Op(task, call), .. }) = self.retire(cancelled.nonce)
+            && let Some(InFlight { origin: Origin::Op(task, call), .. }) = self.retire(cancelled.nonce)
         {
             // It was too large for the path, and is now known never to be executed: it is made anew, in smaller pieces.
-            self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::SessionEnded(Fate::NotExecuted)));
+            self.with_tasks(|tasks, ctx| tasks.answer(ctx, task, call, &Answer::SessionEnded(Fate::NotExecuted)));
         }
         if let Some(object) = object {
             self.locks.cancelled(self.permit(), object, cancelled);

@@ -50,7 +50,7 @@ impl Agent {
             datagrams_out: self.stats.datagrams_out,
             datagrams_in: self.stats.datagrams_in,
             retransmissions: self.stats.retransmissions,
-            cache_hits: self.ops.hits(),
+            cache_hits: self.tasks.hits(),
             round_trip: self.sessions.channel().and_then(Channel::round_trip),
         }
     }
@@ -64,7 +64,7 @@ impl Agent {
     /// How many changes were given up whose outcome the agent still waits for: what they make may come later, and be this agent's.
     #[must_use]
     pub fn unsettled(&self) -> usize {
-        self.ops.unsettled()
+        self.tasks.unsettled()
     }
 
     /// How certain a hold is now; `None` when it is gone. This is the check to make at the moment of use: it needs no timer.

@@ -6,15 +6,15 @@
 mod commands;
 mod contact;
 mod discard;
+mod handshake;
 mod incoming;
 mod looks;
-mod opening;
 mod recovery;
 mod settle;
 
 pub use looks::HolderView;
 
-use crate::agent::opening::{Opening, ServerIdentity};
+use crate::agent::handshake::{Handshake, ServerIdentity};
 use crate::api::{Command, Event, HolderId, OpError, OpId, Output, Submitted, Wait};
 use crate::cache::Cache;
 use crate::config::Config;
@@ -23,7 +23,7 @@ use crate::locks::Locks;
 use crate::session::Sessions;
 use crate::session::reclaim::Reclaim;
 use crate::stats::Stats;
-use crate::tasks::{Ctx, Ops};
+use crate::tasks::{Ctx, Tasks};
 use crate::timer::{Timer, Timers};
 use crate::transport::SendQueue;
 use crate::users::{HoldersTold, Watches};
@@ -85,7 +85,7 @@ pub struct Agent {
     now: Instant,
     // The session.
     sessions: Sessions,
-    opening: Option<Opening>,
+    handshake: Option<Handshake>,
     /// Locks of former sessions are being taken over into the present one.
     reclaim: Option<Reclaim>,
     /// The server as last seen.
@@ -98,7 +98,7 @@ pub struct Agent {
     // What users want and have.
     cache: Cache,
     locks: Locks,
-    ops: Ops,
+    tasks: Tasks,
     /// Requests that were never sent.
     queue: SendQueue,
     waits: BTreeMap<OpId, Waiting>,
@@ -130,14 +130,14 @@ impl Agent {
             lease: Lease::new(config.phases),
             cache: Cache::new(config.cache),
             locks: Locks::new(config.advisory_max),
-            ops: Ops::new(),
+            tasks: Tasks::new(),
             config,
             identity,
             servers,
             rng: Rng::from_seed(seed),
             now: start,
             sessions: Sessions::default(),
-            opening: None,
+            handshake: None,
             reclaim: None,
             known: None,
             offered: None,
@@ -178,7 +178,7 @@ impl Agent {
             let ended = self.with_watches(|watches| watches.end(watch));
             return Submitted::Now(if ended { Ok(Output::Done) } else { Err(OpError::Status(Status::NOT_HELD)) });
         }
-        if self.ops.count() + self.waits.len() >= self.config.commands_max {
+        if self.tasks.count() + self.waits.len() >= self.config.commands_max {
             return Submitted::Now(Err(OpError::Overloaded));
         }
         //= wire-spec.md#11-4-locks
@@ -186,7 +186,7 @@ impl Agent {
         if command.guard().is_some_and(|guard| !self.locks.holds_token(guard.object, guard.token)) && !bugs::is(Bug::G1) {
             return Submitted::Now(Err(OpError::Status(Status::STALE_GUARD)));
         }
-        let submitted = match self.with_ops(|ops, ctx| ops.at_once(ctx, &command)) {
+        let submitted = match self.with_tasks(|tasks, ctx| tasks.at_once(ctx, &command)) {
             Some(result) => Submitted::Now(result),
             None => self.begin_task(command),
         };
@@ -200,7 +200,7 @@ impl Agent {
             Command::Lock { wait: Wait::AtMost(span), .. } => Some(self.now.plus(span)),
             _ => None,
         };
-        let submitted = self.with_ops(|ops, ctx| ops.submit(ctx, command));
+        let submitted = self.with_tasks(|tasks, ctx| tasks.submit(ctx, command));
         if let Submitted::Later(op) = submitted {
             self.dirty = true;
             if let Some(limit) = limit {
@@ -301,10 +301,10 @@ impl Agent {
     }
 
     /// Calls the operations with everything that they may look at and touch.
-    fn with_ops<R>(&mut self, call: impl FnOnce(&mut Ops, &mut Ctx<'_>) -> R) -> R {
+    fn with_tasks<R>(&mut self, call: impl FnOnce(&mut Tasks, &mut Ctx<'_>) -> R) -> R {
         let permit = self.permit();
-        let Self { ops, cache, locks, queue: SendQueue { tasks: out, .. }, events, now, timers, .. } = self;
-        call(ops, &mut Ctx { now: *now, permit, cache, locks, out, events, timers })
+        let Self { tasks, cache, locks, queue: SendQueue { tasks: out, .. }, events, now, timers, .. } = self;
+        call(tasks, &mut Ctx { now: *now, permit, cache, locks, out, events, timers })
     }
 }
 

@@ -10,7 +10,7 @@ use crate::agent::Agent;
 use crate::agent::discard::Exit;
 use crate::api::Event;
 use crate::believed;
-use crate::call::{Answer, Asker, TaskId};
+use crate::call::{Answer, Origin, TaskId};
 use crate::session::Users;
 use crate::session::reclaim::{Batch, Completion, Source};
 use crate::timer::Timer;
@@ -81,7 +81,7 @@ impl Agent {
     }
 
     /// Names what is still to be named, and says that it is complete when it is.
-    pub(super) fn tend_reclaim(&mut self) {
+    pub(super) fn continue_reclaim(&mut self) {
         if bugs::is(Bug::M38b) {
             self.complete_too_early();
         }
@@ -112,14 +112,14 @@ impl Agent {
         let batch = self.reclaim.as_ref().and_then(|reclaim| reclaim.batch(number));
         if let Some(Batch { from, items }) = batch {
             let message = cistern_wire::Reclaim { ask: Ask::NONE, from: *from, items: List::of(items) };
-            self.queue.push(Lane::Recovery, Asker::Reclaim(number), &message.into());
+            self.queue.push(Lane::Recovery, Origin::Reclaim(number), &message.into());
         }
     }
 
     /// RECLAIM was answered.
     pub(super) fn reclaimed(&mut self, number: u32, reply: &Reply<'_>) {
         if let Reply::Failed(failed) = reply
-            && self.ask_later(Asker::Reclaim(number), *failed)
+            && self.ask_later(Origin::Reclaim(number), *failed)
         {
             return;
         }
@@ -158,7 +158,7 @@ impl Agent {
     fn say_complete(&mut self, from: SessionId) {
         if let Some(source) = self.sessions.source_mut(from) {
             source.completion = Completion::Asked;
-            self.queue.push(Lane::Recovery, Asker::Complete(from), &ReclaimComplete { ask: Ask::NONE, from }.into());
+            self.queue.push(Lane::Recovery, Origin::Complete(from), &ReclaimComplete { ask: Ask::NONE, from }.into());
         }
     }
 
@@ -183,7 +183,7 @@ impl Agent {
     /// RECLAIM_COMPLETE was answered. A server that does not know the former session any more has nothing left to complete.
     pub(super) fn completed(&mut self, from: SessionId, reply: &Reply<'_>) {
         if let Reply::Failed(failed) = reply
-            && self.ask_later(Asker::Complete(from), *failed)
+            && self.ask_later(Origin::Complete(from), *failed)
         {
             return;
         }
@@ -211,27 +211,27 @@ impl Agent {
     }
 
     /// A request of recovery cannot be answered now: it is made again. False if the server does not say when.
-    pub(super) fn ask_later(&mut self, asker: Asker, failed: Failed) -> bool {
+    pub(super) fn ask_later(&mut self, origin: Origin, failed: Failed) -> bool {
         let later = matches!(failed.status, Status::BUSY | Status::IN_GRACE) && failed.retry_ms > 0;
         if later {
             let at = self.now.plus(believed::pause(failed.retry_ms));
-            self.timers.set(Timer::Again(asker), at, Question::Waited);
+            self.timers.set(Timer::Again(origin), at, Question::Waited);
         }
         later
     }
 
     /// The time to ask again has come.
-    pub(super) fn ask_again(&mut self, asker: Asker) {
-        match asker {
-            Asker::Reclaim(batch) => self.ask_reclaim(batch),
-            Asker::Outcome(session, nonce) => self.ask_outcome(session, nonce),
-            Asker::Complete(from) => {
+    pub(super) fn ask_again(&mut self, origin: Origin) {
+        match origin {
+            Origin::Reclaim(batch) => self.ask_reclaim(batch),
+            Origin::Outcome(session, nonce) => self.ask_outcome(session, nonce),
+            Origin::Complete(from) => {
                 if let Some(source) = self.sessions.source_mut(from) {
                     source.completion = Completion::Open;
                 }
             }
-            Asker::Watch(object) => self.with_watches(|watches| watches.rested(object)),
-            Asker::Op(..) | Asker::Lock(_) | Asker::Unwatch(_) => {}
+            Origin::Watch(object) => self.with_watches(|watches| watches.rested(object)),
+            Origin::Op(..) | Origin::Lock(_) | Origin::Unwatch(_) => {}
         }
     }
 }
@@ -259,10 +259,10 @@ impl Agent {
     /// A session is over, with requests on their way.
     pub(super) fn close_requests(&mut self, session: SessionId, flights: Flights, fates: &Fates<'_>) {
         for (nonce, flight) in flights {
-            if let Asker::Op(task, call) = flight.asker
+            if let Origin::Op(task, call) = flight.origin
                 && !self.sessions.is_outcome_open(session, nonce)
             {
-                self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &fates.of(nonce)));
+                self.with_tasks(|tasks, ctx| tasks.answer(ctx, task, call, &fates.of(nonce)));
             }
         }
     }
@@ -270,9 +270,9 @@ impl Agent {
     /// Remembers the mutations of a session that is over of which the server has said nothing, and for which somebody waits.
     pub(super) fn remember_mutations(&mut self, session: SessionId, flights: &Flights, fates: &Fates<'_>) {
         for (&nonce, flight) in flights.iter().filter(|(_, flight)| flight.mutation) {
-            let Asker::Op(task, call) = flight.asker else { continue };
+            let Origin::Op(task, call) = flight.origin else { continue };
             let told = !matches!(fates.of(nonce), Answer::SessionEnded(Fate::Unknown));
-            if !told && self.ops.is_awaiting(task, call) {
+            if !told && self.tasks.is_awaiting(task, call) {
                 self.sessions.await_outcome(session, nonce, (task, call));
             }
         }
@@ -291,7 +291,7 @@ impl Agent {
             //= wire-spec.md#11-2-delivery
             //# After NACK, session end or restart the agent MUST NOT by itself repeat an unanswered mutation, unless it was told "not
             //# executed".
-            self.queue.push(Lane::Recovery, Asker::Outcome(session, nonce), &Outcome { ask: Ask::NONE, session, nonce }.into());
+            self.queue.push(Lane::Recovery, Origin::Outcome(session, nonce), &Outcome { ask: Ask::NONE, session, nonce }.into());
         }
     }
 
@@ -302,13 +302,13 @@ impl Agent {
                 let told = Reply::get(&mut Reader::new(reply.0)).ok();
                 if let Some(told) = &told {
                     let call = self.sessions.outcomes().find(|(of, _)| *of == (session, nonce));
-                    let made = call.map(|(_, (task, _))| self.ops.ephemerals_made(task)).unwrap_or_default();
+                    let made = call.map(|(_, (task, _))| self.tasks.ephemerals_made(task)).unwrap_or_default();
                     self.sessions.note_ephemerals(session, told, |at| made.contains(&at));
                 }
                 Answer::Result(told.filter(|_| !reply.0.is_empty()))
             }
             Reply::OutcomeTold(told) => Answer::SessionEnded(told.fate),
-            Reply::Failed(failed) if self.ask_later(Asker::Outcome(session, nonce), *failed) => return,
+            Reply::Failed(failed) if self.ask_later(Origin::Outcome(session, nonce), *failed) => return,
             _ => Answer::SessionEnded(Fate::Unknown),
         };
         self.outcome_is(session, nonce, &answer);
@@ -316,9 +316,9 @@ impl Agent {
 
     fn outcome_is(&mut self, session: SessionId, nonce: u64, answer: &Answer<'_>) {
         if let Some((task, call)) = self.sessions.close_outcome(session, nonce) {
-            self.timers.cancel(Timer::Again(Asker::Outcome(session, nonce)));
+            self.timers.cancel(Timer::Again(Origin::Outcome(session, nonce)));
             debug!("{}: request {nonce} of session {session}: {answer:?}", self.who);
-            self.with_ops(|ops, ctx| ops.answer(ctx, task, call, answer));
+            self.with_tasks(|tasks, ctx| tasks.answer(ctx, task, call, answer));
             self.settle();
         }
     }
@@ -327,9 +327,9 @@ impl Agent {
     pub(super) fn abandon_outcomes(&mut self, task: Option<TaskId>) {
         let about = self.sessions.outcomes().filter(|(_, call)| task.is_none_or(|task| call.0 == task));
         for (session, nonce) in about.map(|(of, _)| of).collect::<Vec<_>>() {
-            let asker = Asker::Outcome(session, nonce);
-            self.queue.withdraw(Lane::Recovery, asker);
-            if let Some(question) = self.sessions.channel().and_then(|channel| channel.nonce_of(asker)) {
+            let origin = Origin::Outcome(session, nonce);
+            self.queue.withdraw(Lane::Recovery, origin);
+            if let Some(question) = self.sessions.channel().and_then(|channel| channel.nonce_of(origin)) {
                 self.give_up_request(question);
             }
             self.outcome_is(session, nonce, &Answer::SessionEnded(Fate::Unknown));

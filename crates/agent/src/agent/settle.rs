@@ -5,7 +5,7 @@
 
 use crate::agent::{Agent, Closing, Waiting};
 use crate::api::{Event, LockEvent, OpId, Output, Wait};
-use crate::call::{Answer, Asker};
+use crate::call::{Answer, Origin};
 use crate::locks::Effect;
 use crate::timer::Timer;
 use crate::transport::{Channel, Cx, Gate, Lane};
@@ -33,7 +33,7 @@ impl Agent {
                 }
             }
             Effect::Ask { object, mode, wait } => {
-                self.queue.push(Lane::Lock, Asker::Lock(object), &Lock { ask: Ask::NONE, object, mode, wait }.into());
+                self.queue.push(Lane::Lock, Origin::Lock(object), &Lock { ask: Ask::NONE, object, mode, wait }.into());
             }
             Effect::Cancel { object } => self.take_back(object),
             Effect::Rest { object, span } => {
@@ -57,7 +57,7 @@ impl Agent {
 
     /// A request for a lock is taken back: before it was sent without a message, afterwards by CANCEL.
     fn take_back(&mut self, object: ObjectId) {
-        if self.queue.withdraw(Lane::Lock, Asker::Lock(object)) {
+        if self.queue.withdraw(Lane::Lock, Origin::Lock(object)) {
             self.locks.unasked(self.permit(), object);
         } else if let (Some(nonce), Some(channel)) = (self.locks.nonce_of(object), self.sessions.channel_mut()) {
             channel.cancel(nonce, object);
@@ -70,16 +70,16 @@ impl Agent {
         while let Some(effect) = self.watches.poll_effect() {
             match effect {
                 WatchEffect::Watch(object) => {
-                    self.queue.push(Lane::Lock, Asker::Watch(object), &Watch { ask: Ask::NONE, object }.into());
+                    self.queue.push(Lane::Lock, Origin::Watch(object), &Watch { ask: Ask::NONE, object }.into());
                 }
                 WatchEffect::Unwatch(object) => {
-                    self.queue.push(Lane::Lock, Asker::Unwatch(object), &Unwatch { ask: Ask::NONE, object }.into());
+                    self.queue.push(Lane::Lock, Origin::Unwatch(object), &Unwatch { ask: Ask::NONE, object }.into());
                 }
                 WatchEffect::Rest(object, span) => {
-                    self.timers.set(Timer::Again(Asker::Watch(object)), self.now.plus(span), Question::Waited);
+                    self.timers.set(Timer::Again(Origin::Watch(object)), self.now.plus(span), Question::Waited);
                 }
                 WatchEffect::RestNoMore(object) => {
-                    self.timers.cancel(Timer::Again(Asker::Watch(object)));
+                    self.timers.cancel(Timer::Again(Origin::Watch(object)));
                 }
                 WatchEffect::Gone(object) => self.sessions.ephemeral_gone(object),
                 WatchEffect::Tell(event) => self.events.push_back(event),
@@ -108,12 +108,12 @@ impl Agent {
                 // All are looked after once in each turn, which follows.
                 Timer::Phase | Timer::Lease => {}
                 Timer::Former(session) => self.sessions.timed_out(session),
-                Timer::Again(asker) => self.ask_again(asker),
+                Timer::Again(origin) => self.ask_again(origin),
                 Timer::GiveUp => self.give_up_commands(),
                 Timer::Closing => self.closed(),
                 Timer::Wait(op) => self.wait_is_over(op),
                 Timer::LockRetry(object) => self.locks.rested(self.permit(), object),
-                Timer::CallRetry(task, call) => self.with_ops(|ops, ctx| ops.retry(ctx, task, call)),
+                Timer::CallRetry(task, call) => self.with_tasks(|tasks, ctx| tasks.retry(ctx, task, call)),
             }
             self.settle();
         }
@@ -122,17 +122,17 @@ impl Agent {
     /// Looks after everything that a turn may have changed.
     pub(super) fn upkeep(&mut self) {
         if self.closing != Closing::No {
-            return self.tend_closing();
+            return self.continue_closing();
         }
         self.bound_cache();
         self.remake_large();
-        self.tend_reclaim();
-        self.tend_former();
-        self.tend_lease();
-        self.doubt_silence();
+        self.continue_reclaim();
+        self.surrender_former();
+        self.renew_lease();
+        self.verify_if_silent();
         self.tell_lease();
-        self.tend_commands();
-        self.want_session();
+        self.time_commands();
+        self.open_if_needed();
     }
 
     /// Tells the holders of locks what the lease is that covers them.
@@ -158,17 +158,17 @@ impl Agent {
             return None;
         }
         let is_timed = |timer| self.timers.get(timer).is_some();
-        let hello = self.opening.as_ref().is_some_and(|opening| opening.due || !is_timed(Timer::Handshake));
+        let hello = self.handshake.as_ref().is_some_and(|opening| opening.due || !is_timed(Timer::Handshake));
         let channel = self.sessions.channel();
         let renews = |channel: &Channel| is_timed(Timer::Phase) || channel.is_keeping() || channel.is_awaiting();
         let sends = |channel: &Channel| channel.has_next(self.now, &self.queue, self.gate());
         [
             ("a handshake", hello),
-            ("the want of a session", channel.is_none() && self.opening.is_none() && self.needs_session() && !self.servers.is_empty()),
+            ("the want of a session", channel.is_none() && self.handshake.is_none() && self.needs_session() && !self.servers.is_empty()),
             ("the lease", self.sessions.is_open() && self.has_user() && !channel.is_some_and(renews)),
             ("a datagram", channel.is_some_and(sends) || self.sessions.has_end_due()),
             ("an answer", channel.is_some_and(|channel| !channel.is_live(&self.timers))),
-            ("a command", self.ops.oldest().is_some() && !is_timed(Timer::GiveUp)),
+            ("a command", self.tasks.oldest().is_some() && !is_timed(Timer::GiveUp)),
             ("closing", self.closing != Closing::No && !is_timed(Timer::Closing)),
         ]
         .into_iter()
@@ -200,8 +200,8 @@ impl Agent {
         let sent = self.sessions.channel_mut()?.poll_transmit(cx, &mut self.queue, gate, buf)?;
         self.stats.requests += sent.first;
         self.stats.retransmissions += sent.again;
-        for (asker, nonce) in sent.asked {
-            if let Asker::Lock(object) = asker {
+        for (origin, nonce) in sent.asked {
+            if let Origin::Lock(object) = origin {
                 self.locks.asked(object, nonce);
             }
         }
@@ -238,13 +238,13 @@ impl Agent {
     pub(super) fn remake_large(&mut self) {
         let Some(channel) = self.sessions.channel() else { return };
         let (size, room) = channel.path_size(self.now);
-        self.ops.set_datagram(size);
+        self.tasks.set_datagram(size);
         let tasks = &mut self.queue.tasks;
         let large: Vec<_> = tasks.iter().filter(|out| out.message.len() > room).map(|out| (out.task, out.call)).collect();
         if !large.is_empty() {
             tasks.retain(|out| out.message.len() <= room);
             for (task, call) in large {
-                self.with_ops(|ops, ctx| ops.answer(ctx, task, call, &Answer::SessionEnded(Fate::NotExecuted)));
+                self.with_tasks(|tasks, ctx| tasks.answer(ctx, task, call, &Answer::SessionEnded(Fate::NotExecuted)));
             }
         }
     }

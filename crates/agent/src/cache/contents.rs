@@ -1,7 +1,7 @@
 //! What is known of one file's contents, all of one version.
 //!
 //! Decides: which ranges of bytes can be answered, and what remains known after a write of the agent's own (section 11.5).
-//! Place in the walk: the body of a cached file; asked by `ops::read`.
+//! Place in the walk: the body of a cached file; asked by `tasks::read`.
 //! Invariant: extents never overlap, so every byte has one source; what is not in an extent is not known.
 //! Leaves to others: versions, locks and the file's size (`cache/mod.rs`).
 

@@ -1,7 +1,7 @@
 //! What is known of one directory's names, all at one version.
 //!
 //! Decides: whether a name is there, is known to be absent, or is not known.
-//! Place in the walk: the body of a cached directory; asked by `walk` for every name of a path and by `ops::list`.
+//! Place in the walk: the body of a cached directory; asked by `walk` for every name of a path and by `tasks::pages`.
 //! Implements `wire-spec.md` section 11.5. Invariant: absence is said only of a name whose absence was itself answered, or of a
 //! directory that was read completely at this version.
 //! Leaves to others: versions and locks (`cache/mod.rs`).

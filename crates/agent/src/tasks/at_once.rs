@@ -5,7 +5,7 @@
 //! answer. What that saves, in instructions (`tools/path`): attributes by path 886 instead of 2,734 as a task, contents 1,085 instead of
 //! 2,911, a lock 1,723 instead of 4,242. Invariants: the lease is looked at for each of them; all that is read is read in this one call.
 
-use super::Ops;
+use super::Tasks;
 use super::read::from_cache;
 use super::task::{Desk, Flow, Task};
 use super::walk::PATH_MAX;
@@ -16,7 +16,7 @@ use crate::tasks::walk::NOT_AN_ANSWER;
 use cistern_wire::limits::ROOT;
 use cistern_wire::{ObjectId, ObjectKind};
 
-impl Ops {
+impl Tasks {
     /// The end of a command, if it needs nothing but what is here. `None`: it has to be submitted, and has done nothing.
     pub(crate) fn at_once(&mut self, ctx: &mut Ctx<'_>, command: &Command) -> Option<Result<Output, OpError>> {
         //= wire-spec.md#11-1-lease

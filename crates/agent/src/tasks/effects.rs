@@ -4,7 +4,7 @@
 //! has just written. Place in the walk: called with CHANGED, before the objects affected are answered from cache again.
 //! Implements `wire-spec.md` sections 11.4 and 11.5. Invariant: only what CHANGED implies by itself is learned where the cache did not have
 //! the state before; everything relative is applied to exactly that state and to no other.
-//! Leaves to others: versions, locks (`cache`), the command's own result (`ops::change`, `ops::put`).
+//! Leaves to others: versions, locks (`cache`), the command's own result (`change`, `put`).
 
 use super::request::Mutation;
 use crate::cache::{Body, Contents, Directory, Known, View};

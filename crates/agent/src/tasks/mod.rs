@@ -1,8 +1,8 @@
 //! The operations: every command that a user gives, from its first look at the cache to its end.
 //!
 //! Decides: which commands are answered at once from cache, which become tasks, and how the protocol half talks to them.
-//! Place in the walk: `Agent::submit` calls [`Ops::submit`]; what it sends goes through `Ctx::out`; what comes back comes to
-//! [`Ops::answer`]. Implements `wire-spec.md` sections 6.2, 11.4 and 11.5.
+//! Place in the walk: `Agent::submit` calls [`Tasks::submit`]; what it sends goes through `Ctx::out`; what comes back comes to
+//! [`Tasks::answer`]. Implements `wire-spec.md` sections 6.2, 11.4 and 11.5.
 //! Invariants: every command ends exactly once; a demand is complied with at any moment, for nothing that waits for the server is
 //! in hand; everything in one call of these functions is of one instant (section 11.1).
 //! Leaves to others: sessions, nonces, retransmission, the lease and the locks (the protocol half).
@@ -60,7 +60,7 @@ pub(crate) struct Ctx<'a> {
 
 /// All running commands.
 #[derive(Debug)]
-pub(crate) struct Ops {
+pub(crate) struct Tasks {
     tasks: BTreeMap<TaskId, Box<Task>>,
     /// Mutations whose commands are over for their users: they suspend their objects until their outcome is known (section 11.5).
     orphans: BTreeMap<(TaskId, u32), Call>,
@@ -70,7 +70,7 @@ pub(crate) struct Ops {
     misses: u64,
 }
 
-impl Ops {
+impl Tasks {
     pub(crate) fn new() -> Self {
         Self {
             tasks: BTreeMap::new(),

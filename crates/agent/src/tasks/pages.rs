@@ -25,7 +25,7 @@ const ROWS_MAX: usize = 1 << 20;
 
 /// A directory being read.
 #[derive(Debug)]
-pub(super) struct Gathering {
+pub(super) struct DirPages {
     dir: ObjectId,
     detail: bool,
     /// How many versions were begun with.
@@ -47,19 +47,19 @@ impl Task {
         if let Some(done) = from_cache(&mut self.view(desk), dir, detail) {
             return Flow::End(done);
         }
-        self.stage = Stage::Listing(Gathering { dir, detail, versions: 0, attr: None, entries: Vec::new(), unbroken: true });
+        self.stage = Stage::Listing(DirPages { dir, detail, versions: 0, attr: None, entries: Vec::new(), unbroken: true });
         self.next_entries(desk);
         Flow::Wait
     }
 
     /// Asks for the page after the last name seen.
     fn next_entries(&mut self, desk: &mut Desk<'_, '_>) {
-        let Stage::Listing(gathering) = &self.stage else { return };
+        let Stage::Listing(pages) = &self.stage else { return };
         let request = Request::ReadDir {
-            dir: gathering.dir,
-            after: gathering.entries.last().map(|entry| entry.name.clone()).unwrap_or_default(),
-            version: gathering.attr.map_or(0, |attr| attr.version),
-            detail: gathering.detail,
+            dir: pages.dir,
+            after: pages.entries.last().map(|entry| entry.name.clone()).unwrap_or_default(),
+            version: pages.attr.map_or(0, |attr| attr.version),
+            detail: pages.detail,
         };
         self.ask(desk, request);
     }
@@ -77,29 +77,29 @@ impl Task {
     fn entries(&mut self, desk: &mut Desk<'_, '_>, call: &Call, page: &Listing<'_>) -> Flow {
         let mut view = self.view(desk);
         let installed = view.install(&page.dir, page.grant, call.covered);
-        let Stage::Listing(gathering) = &mut self.stage else { return Flow::failed(NOT_AN_ANSWER) };
-        let first = *gathering.attr.get_or_insert(page.dir);
+        let Stage::Listing(pages) = &mut self.stage else { return Flow::failed(NOT_AN_ANSWER) };
+        let first = *pages.attr.get_or_insert(page.dir);
         //= wire-spec.md#11-5-caching-and-metadata
         //# A read that needs several pages MUST give its user pages of one version only.
         if first.version != page.dir.version {
             return self.list_again(desk);
         }
-        gathering.unbroken &= installed;
+        pages.unbroken &= installed;
         for entry in page.entries {
             //= wire-spec.md#11-5-caching-and-metadata
             //# The agent MUST refuse a LISTING with a name that is not one component (section 6.2), or not above the name before it.
-            if !is_name(entry.name.0) || gathering.entries.last().is_some_and(|last| last.name[..] >= *entry.name.0) {
+            if !is_name(entry.name.0) || pages.entries.last().is_some_and(|last| last.name[..] >= *entry.name.0) {
                 return Flow::failed(NOT_AN_ANSWER);
             }
             //= wire-spec.md#11-5-caching-and-metadata
             //# The agent MUST bound the names that it takes of one directory.
-            if gathering.entries.len() >= ENTRIES_MAX {
+            if pages.entries.len() >= ENTRIES_MAX {
                 return Flow::failed(Status::E2BIG);
             }
             if let Some(detail) = &entry.detail {
                 view.install(&detail.attr, detail.grant, None);
             }
-            gathering.entries.push(Listed {
+            pages.entries.push(Listed {
                 name: Bytes::copy_from_slice(entry.name.0),
                 object: entry.object,
                 kind: entry.kind,
@@ -117,13 +117,13 @@ impl Task {
     }
 
     fn list_done(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
-        let Stage::Listing(gathering) = &mut self.stage else { return Flow::failed(NOT_AN_ANSWER) };
-        let Some(dir) = gathering.attr else { return Flow::failed(NOT_AN_ANSWER) };
-        let entries = core::mem::take(&mut gathering.entries);
+        let Stage::Listing(pages) = &mut self.stage else { return Flow::failed(NOT_AN_ANSWER) };
+        let Some(dir) = pages.attr else { return Flow::failed(NOT_AN_ANSWER) };
+        let entries = core::mem::take(&mut pages.entries);
         //= wire-spec.md#11-5-caching-and-metadata
         //# The agent MUST NOT call a name absent from cache unless it read the directory whole under one generation or cached that very
         //# answer under it.
-        if gathering.unbroken {
+        if pages.unbroken {
             desk.ctx.cache.fill(dir.object, dir.version, |body| {
                 *body = Body::Directory(Directory::complete(entries.iter().map(|e| (e.name.clone(), e.object, e.kind))));
             });
@@ -133,14 +133,14 @@ impl Task {
 
     /// The directory changed between two pages.
     fn list_again(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
-        let Stage::Listing(gathering) = &mut self.stage else { return Flow::failed(NOT_AN_ANSWER) };
-        gathering.versions += 1;
-        if gathering.versions >= VERSIONS_MAX {
+        let Stage::Listing(pages) = &mut self.stage else { return Flow::failed(NOT_AN_ANSWER) };
+        pages.versions += 1;
+        if pages.versions >= VERSIONS_MAX {
             return Flow::failed(Status::VERSION_CHANGED);
         }
-        gathering.attr = None;
-        gathering.entries.clear();
-        gathering.unbroken = true;
+        pages.attr = None;
+        pages.entries.clear();
+        pages.unbroken = true;
         self.next_entries(desk);
         Flow::Wait
     }
@@ -166,7 +166,7 @@ fn from_cache(view: &mut View<'_>, dir: ObjectId, detail: bool) -> Option<Result
 
 /// What was read so far.
 #[derive(Debug, Default)]
-pub(super) struct Attributes {
+pub(super) struct XattrPages {
     /// The version that the pages have; 0: none came yet.
     version: u64,
     value: Vec<u8>,
@@ -181,12 +181,12 @@ impl Task {
         {
             return Flow::failed(status);
         }
-        self.stage = Stage::Attributes(Attributes::default());
+        self.stage = Stage::XattrPages(XattrPages::default());
         self.next_of_xattr(desk)
     }
 
     fn next_of_xattr(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
-        let (Some((object, _)), Stage::Attributes(so_far)) = (self.object(), &self.stage) else { return Flow::failed(NOT_AN_ANSWER) };
+        let (Some((object, _)), Stage::XattrPages(so_far)) = (self.object(), &self.stage) else { return Flow::failed(NOT_AN_ANSWER) };
         let version = so_far.version;
         let request = match &self.command {
             Command::GetXattr { name, .. } => Request::GetXattr { object, name: name.clone(), offset: so_far.value.len(), version },
@@ -197,14 +197,14 @@ impl Task {
     }
 
     pub(super) fn heard_xattr(&mut self, desk: &mut Desk<'_, '_>, _call: &Call, reply: &Reply<'_>) -> Flow {
-        let Stage::Attributes(so_far) = &mut self.stage else { return Flow::failed(NOT_AN_ANSWER) };
+        let Stage::XattrPages(so_far) = &mut self.stage else { return Flow::failed(NOT_AN_ANSWER) };
         let told = match reply {
             Reply::Xattr(page) => so_far.value_page(page),
             Reply::XattrNames(page) => so_far.names_page(page),
             //= wire-spec.md#11-5-caching-and-metadata
             //# A read that needs several pages MUST give its user pages of one version only.
             Reply::Failed(failed) if failed.status == Status::VERSION_CHANGED && so_far.versions < VERSIONS_MAX => {
-                *so_far = Attributes { versions: so_far.versions + 1, ..Attributes::default() };
+                *so_far = XattrPages { versions: so_far.versions + 1, ..XattrPages::default() };
                 Ok(None)
             }
             Reply::Failed(failed) => Err(failed.status),
@@ -224,7 +224,7 @@ impl Task {
     }
 }
 
-impl Attributes {
+impl XattrPages {
     /// Takes a page of a value in; the whole, if this was the last.
     fn value_page(&mut self, page: &Xattr<'_>) -> Result<Option<Output>, Status> {
         let (total, here) = (usize::try_from(page.total).unwrap_or(usize::MAX), self.value.len());
@@ -271,7 +271,7 @@ const fn names_of(object: ObjectId, version: u64, names: Vec<Bytes>) -> Output {
 
 /// Rows of LIST_LOCKS as they come.
 #[derive(Debug)]
-pub(super) struct Rows {
+pub(super) struct LockPages {
     object: ObjectId,
     rows: Vec<LockInfo>,
 }
@@ -279,7 +279,7 @@ pub(super) struct Rows {
 impl Task {
     pub(super) fn list_locks(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
         let object = self.object().map_or(ObjectId(0), |(object, _)| object);
-        self.stage = Stage::Rows(Rows { object, rows: Vec::new() });
+        self.stage = Stage::LockPages(LockPages { object, rows: Vec::new() });
         self.ask(desk, Request::ListLocks { object, after_object: ObjectId(0), after_row: 0 });
         Flow::Wait
     }
@@ -290,7 +290,7 @@ impl Task {
             Reply::Failed(failed) => return Flow::failed(failed.status),
             _ => return Flow::failed(NOT_AN_ANSWER),
         };
-        let Stage::Rows(rows) = &mut self.stage else { return Flow::failed(NOT_AN_ANSWER) };
+        let Stage::LockPages(rows) = &mut self.stage else { return Flow::failed(NOT_AN_ANSWER) };
         rows.rows.extend(page.rows.iter().map(|row| info(&row)));
         if rows.rows.len() > ROWS_MAX {
             return Flow::failed(NOT_AN_ANSWER);
@@ -308,7 +308,7 @@ impl Task {
     }
 }
 
-impl Rows {
+impl LockPages {
     /// The page after this one; `None` if this one was empty, for the next would be, too.
     fn after(&self, page: &LockRows<'_>) -> Option<Request> {
         let last = page.rows.iter().last()?.lock.object;

@@ -3,7 +3,7 @@
 //! Decides: which paths a command walks and what each walk looks for; what is checked when a walk ends.
 //! Place in the walk: every command begins here; from here it goes to its family. Implements `wire-spec.md` section 11.5.
 //! Invariant: a walk's end counts only if everything it read from cache is still so at that instant; otherwise it begins again.
-//! Leaves to others: the walk itself (`walk`), the commands (`stat`, `read`, `list`, `change`, `put`, `locks`, `server`).
+//! Leaves to others: the walk itself (`walk`), the commands (`stat`, `read`, `pages`, `change`, `put`, `carry`).
 
 use super::batch;
 use super::request::Request;

@@ -2,7 +2,7 @@
 //!
 //! Decides: when a command that needs stages may begin to fill them: when all of its stages have room beside those of the others, in order
 //! of arrival; and which stages are ended because no mutation will end them. Place in the walk: asked by `put` and `carry` before the first
-//! piece; told by `Ops` and `task` when the mutation was answered, and when a command has ended or begins again.
+//! piece; told by `Tasks` and `task` when the mutation was answered, and when a command has ended or begins again.
 //! Implements `wire-spec.md` sections 6.2 (STAGE) and 11.5. Invariants: whoever has begun has room for all that it stages, so that
 //! two commands never each hold stages that the other one waits for; what counts as free is ended at the server, or about to be.
 //! Leaves to others: a server whose bounds are lower, or whose stages are taken by others: it answers BUSY, and is asked again (`task`).

@@ -2,7 +2,7 @@
 //!
 //! Decides: when objects are suspended and resumed around a mutation, what a lost session means for a command, when
 //! something is asked again and how often.
-//! Place in the walk: `Ops` hands every answer to the task that asked; the task hands replies to its family (`stat`, `read`, ...).
+//! Place in the walk: `Tasks` hands every answer to the task that asked; the task hands replies to its family (`stat`, `read`, ...).
 //! Implements `wire-spec.md` sections 7, 11.2 and 11.5. Invariant: a mutation whose outcome is not known is never asked again, and its
 //! objects stay suspended until the outcome is known or the session is over.
 //! Leaves to others: what the replies mean (the families), nonces and retransmission (the protocol half).
@@ -10,7 +10,7 @@
 use super::batch;
 use super::carry::Carrying;
 use super::effects;
-use super::pages::{Attributes, Gathering, Rows};
+use super::pages::{DirPages, LockPages, XattrPages};
 use super::put::Putting;
 use super::read::Reading;
 use super::request::{Mutation, Request};
@@ -105,15 +105,15 @@ pub(super) enum Stage {
     /// Contents are being read.
     Reading(Reading),
     /// A directory is being read.
-    Listing(Gathering),
+    Listing(DirPages),
     /// Contents are being written.
     Putting(Putting),
     /// A mutation is being sent, and before it what it brings.
     Carrying(Carrying),
     /// Extended attributes are being read.
-    Attributes(Attributes),
+    XattrPages(XattrPages),
     /// Locks are being listed.
-    Rows(Rows),
+    LockPages(LockPages),
 }
 
 /// A command that runs.
@@ -444,8 +444,8 @@ impl Task {
             Stage::Listing(_) => self.heard_listing(desk, call, reply),
             Stage::Putting(_) => self.heard_putting(desk, call, reply),
             Stage::Carrying(_) => self.heard_carrying(desk, call, reply),
-            Stage::Attributes(_) => self.heard_xattr(desk, call, reply),
-            Stage::Rows(_) => self.heard_rows(desk, reply),
+            Stage::XattrPages(_) => self.heard_xattr(desk, call, reply),
+            Stage::LockPages(_) => self.heard_rows(desk, reply),
             Stage::Asked => match &self.command {
                 Command::Stat { .. } => self.heard_stat(desk, call, reply),
                 Command::ReadLink { .. } => self.heard_link(desk, call, reply),

@@ -8,10 +8,10 @@ mod control;
 mod requests;
 mod transmit;
 
-pub(crate) use requests::{Flight, Flights};
+pub(crate) use requests::{Flights, InFlight};
 pub(crate) use transmit::{Cx, Gate, Lane, SendQueue};
 
-use crate::call::{Asker, TaskId};
+use crate::call::{Origin, TaskId};
 use crate::stats::Dropped;
 use crate::timer::{Timer, Timers};
 use alloc::collections::{BTreeMap, VecDeque};
@@ -219,8 +219,8 @@ impl Channel {
     }
 
     /// Who asked by this request, if its answer is awaited.
-    pub(crate) fn asker(&self, nonce: u64) -> Option<Asker> {
-        self.requests.get(nonce).map(|flight| flight.asker)
+    pub(crate) fn origin(&self, nonce: u64) -> Option<Origin> {
+        self.requests.get(nonce).map(|flight| flight.origin)
     }
 
     /// The server has received a request, and with it the floor.
@@ -229,7 +229,7 @@ impl Channel {
     }
 
     /// The request is answered; gives it if it was still awaited.
-    pub(crate) fn retire(&mut self, now: Instant, timers: &mut Timers, nonce: u64) -> Option<Flight> {
+    pub(crate) fn retire(&mut self, now: Instant, timers: &mut Timers, nonce: u64) -> Option<InFlight> {
         let flight = self.requests.retire(nonce, now)?;
         timers.cancel(Timer::Request(nonce));
         Some(flight)
@@ -314,8 +314,8 @@ impl Channel {
     }
 
     /// The nonce under which somebody asks.
-    pub(crate) fn nonce_of(&self, asker: Asker) -> Option<u64> {
-        self.requests.nonce_of(asker)
+    pub(crate) fn nonce_of(&self, origin: Origin) -> Option<u64> {
+        self.requests.nonce_of(origin)
     }
 
     /// Stops awaiting the answer to a request.

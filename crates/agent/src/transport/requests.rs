@@ -4,7 +4,7 @@
 //! jitter; one that is pending is asked about at least every τ/2. After two losses it keeps within 1,232 bytes, after four within 548, and so
 //! does what it lets the server answer. A nonce is awaited exactly as long as its request is in this table.
 
-use crate::call::{Asker, TaskId};
+use crate::call::{Origin, TaskId};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_link::{Instant, Nonces, Window};
@@ -37,8 +37,8 @@ enum Progress {
 
 /// A request that the server was sent and has not answered for good.
 #[derive(Debug)]
-pub(crate) struct Flight {
-    pub(crate) asker: Asker,
+pub(crate) struct InFlight {
+    pub(crate) origin: Origin,
     pub(crate) mutation: bool,
     message: Vec<u8>,
     state: Progress,
@@ -56,7 +56,7 @@ pub(crate) struct Flight {
     sent: Instant,
 }
 
-impl Flight {
+impl InFlight {
     /// Whether the request is a batch whose item `at` makes an ephemeral file.
     pub(crate) fn makes_ephemeral(&self, at: usize) -> bool {
         let is_batch = self.message.first().is_some_and(|code| *code == Kind::Batch.code());
@@ -67,7 +67,7 @@ impl Flight {
 }
 
 /// Requests that are awaited, by nonce.
-pub(crate) type Flights = BTreeMap<u64, Flight>;
+pub(crate) type Flights = BTreeMap<u64, InFlight>;
 
 /// The requests of one session.
 #[derive(Debug)]
@@ -182,12 +182,12 @@ impl Requests {
     }
 
     /// Begins to await the answer to a new request.
-    pub(crate) fn start(&mut self, asker: Asker, message: Vec<u8>, mutation: bool, now: Instant) -> Option<u64> {
+    pub(crate) fn start(&mut self, origin: Origin, message: Vec<u8>, mutation: bool, now: Instant) -> Option<u64> {
         let nonce = self.nonces.start(self.window)?;
         self.next = nonce + 1;
         let state = Progress::Due;
-        let flight = Flight {
-            asker,
+        let flight = InFlight {
+            origin,
             mutation,
             message,
             state,
@@ -308,7 +308,7 @@ impl Requests {
     }
 
     /// The request is answered for good, or nobody waits for its answer any more.
-    pub(crate) fn retire(&mut self, nonce: u64, now: Instant) -> Option<Flight> {
+    pub(crate) fn retire(&mut self, nonce: u64, now: Instant) -> Option<InFlight> {
         let flight = self.flights.remove(&nonce)?;
         self.nonces.retire(nonce);
         self.due.remove(&nonce);
@@ -326,7 +326,7 @@ impl Requests {
     /// A request was answered only when it, or the answer that it allowed, had been made smaller. Once may have been an outage of the
     /// whole path; again, by a request that began after that, is a sign. Those that were under way then say nothing more: with several
     /// at once there would always be one more of them.
-    fn came_through_small(&mut self, flight: &Flight, size: usize, now: Instant) {
+    fn came_through_small(&mut self, flight: &InFlight, size: usize, now: Instant) {
         match self.shrunk.filter(|at| !now.waited(at.plus(SMALL_FOR))) {
             Some(at) if flight.first_sent.waited(at) => {
                 self.small = Some((size, now.plus(SMALL_FOR)));
@@ -339,17 +339,17 @@ impl Requests {
 
     /// The reads of a command that is over: their answers are not awaited any more.
     pub(crate) fn reads_of(&self, task: TaskId) -> Vec<u64> {
-        let reads = self.flights.iter().filter(|(_, flight)| !flight.mutation && matches!(flight.asker, Asker::Op(of, _) if of == task));
+        let reads = self.flights.iter().filter(|(_, flight)| !flight.mutation && matches!(flight.origin, Origin::Op(of, _) if of == task));
         reads.map(|(nonce, _)| *nonce).collect()
     }
 
     /// The nonce under which somebody asks.
-    pub(crate) fn nonce_of(&self, asker: Asker) -> Option<u64> {
-        self.flights.iter().find(|(_, flight)| flight.asker == asker).map(|(nonce, _)| *nonce)
+    pub(crate) fn nonce_of(&self, origin: Origin) -> Option<u64> {
+        self.flights.iter().find(|(_, flight)| flight.origin == origin).map(|(nonce, _)| *nonce)
     }
 
     /// Stops awaiting a request without an answer; says nothing about the path.
-    pub(crate) fn drop(&mut self, nonce: u64) -> Option<Flight> {
+    pub(crate) fn drop(&mut self, nonce: u64) -> Option<InFlight> {
         let flight = self.flights.remove(&nonce)?;
         self.nonces.retire(nonce);
         self.due.remove(&nonce);
@@ -358,13 +358,13 @@ impl Requests {
     }
 
     /// A request, if it is awaited.
-    pub(crate) fn get(&self, nonce: u64) -> Option<&Flight> {
+    pub(crate) fn get(&self, nonce: u64) -> Option<&InFlight> {
         self.flights.get(&nonce)
     }
 
     /// Whether one is out of which nobody would see that its answer does not come.
     pub(crate) fn untimed(&self, is_timed: impl Fn(u64) -> bool) -> bool {
-        let in_time = |nonce: u64, flight: &Flight| matches!(flight.state, Progress::Due | Progress::Withdrawn) || is_timed(nonce);
+        let in_time = |nonce: u64, flight: &InFlight| matches!(flight.state, Progress::Due | Progress::Withdrawn) || is_timed(nonce);
         self.flights.iter().any(|(nonce, flight)| !in_time(*nonce, flight))
     }
 
@@ -391,7 +391,7 @@ mod tests {
     }
 
     fn started(requests: &mut Requests, size: usize) -> u64 {
-        let nonce = requests.start(Asker::Op(TASK, 0), vec![0; size], false, at(0)).unwrap();
+        let nonce = requests.start(Origin::Op(TASK, 0), vec![0; size], false, at(0)).unwrap();
         requests.send(nonce, at(0)).unwrap();
         nonce
     }
@@ -432,7 +432,7 @@ mod tests {
         }
         requests.retire(nonce, at(6));
         assert_eq!(requests.path_size(at(7)), 8_000, "one may have been an outage");
-        let nonce = requests.start(Asker::Op(TASK, 0), vec![0; 40], false, at(8)).unwrap();
+        let nonce = requests.start(Origin::Op(TASK, 0), vec![0; 40], false, at(8)).unwrap();
         for loss in 8..12 {
             requests.send(nonce, at(loss));
             requests.overdue(nonce, at(loss));
@@ -445,7 +445,7 @@ mod tests {
     #[test]
     fn requests_of_which_there_is_always_another_under_way_find_out_how_small_the_path_is() {
         let mut requests = Requests::new(64, 1_232);
-        let begin = |requests: &mut Requests, now| requests.start(Asker::Op(TASK, 0), vec![0; 1_000], false, at(now)).unwrap();
+        let begin = |requests: &mut Requests, now| requests.start(Origin::Op(TASK, 0), vec![0; 1_000], false, at(now)).unwrap();
         let lose = |requests: &mut Requests, nonce, now| {
             requests.send(nonce, at(now));
             requests.overdue(nonce, at(now + 1)).0

@@ -5,7 +5,7 @@
 
 use super::Channel;
 use super::requests::AROUND;
-use crate::call::{Asker, Outbound};
+use crate::call::{Origin, Outbound};
 use crate::timer::{Timer, Timers};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -25,22 +25,22 @@ pub(crate) enum Lane {
 /// Requests that were never sent.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
-    recovery: VecDeque<(Asker, Vec<u8>)>,
-    lock: VecDeque<(Asker, Vec<u8>)>,
+    recovery: VecDeque<(Origin, Vec<u8>)>,
+    lock: VecDeque<(Origin, Vec<u8>)>,
     /// Those of operations; they stay when a session ends, and go out in the next.
     pub(crate) tasks: VecDeque<Outbound>,
 }
 
 impl SendQueue {
     /// Adds a request.
-    pub(crate) fn push(&mut self, lane: Lane, asker: Asker, request: &Message<'_>) {
-        self.lane(lane).push_back((asker, request.to_bytes()));
+    pub(crate) fn push(&mut self, lane: Lane, origin: Origin, request: &Message<'_>) {
+        self.lane(lane).push_back((origin, request.to_bytes()));
     }
 
     /// Takes a request back that was not sent. Whether there was one.
-    pub(crate) fn withdraw(&mut self, lane: Lane, asker: Asker) -> bool {
+    pub(crate) fn withdraw(&mut self, lane: Lane, origin: Origin) -> bool {
         let lane = self.lane(lane);
-        let place = lane.iter().position(|(asked, _)| *asked == asker);
+        let place = lane.iter().position(|(asked, _)| *asked == origin);
         place.and_then(|place| lane.remove(place)).is_some()
     }
 
@@ -58,7 +58,7 @@ impl SendQueue {
     }
 
     /// The first request of a lane, if it is at most so long.
-    pub(super) fn pop(&mut self, lane: Lane, longest: usize) -> Option<(Asker, Vec<u8>)> {
+    pub(super) fn pop(&mut self, lane: Lane, longest: usize) -> Option<(Origin, Vec<u8>)> {
         self.lane(lane).pop_front_if(|(_, message)| message.len() <= longest)
     }
 
@@ -67,7 +67,7 @@ impl SendQueue {
         self.tasks.pop_front_if(|out| out.message.len() <= longest)
     }
 
-    const fn lane(&mut self, lane: Lane) -> &mut VecDeque<(Asker, Vec<u8>)> {
+    const fn lane(&mut self, lane: Lane) -> &mut VecDeque<(Origin, Vec<u8>)> {
         match lane {
             Lane::Recovery => &mut self.recovery,
             Lane::Lock => &mut self.lock,
@@ -99,7 +99,7 @@ pub(crate) struct Transmitted {
     pub(crate) first: u64,
     pub(crate) again: u64,
     /// Requests of locks and recovery in it for the first time, with their nonces.
-    pub(crate) asked: Vec<(Asker, u64)>,
+    pub(crate) asked: Vec<(Origin, u64)>,
 }
 
 impl Channel {
@@ -161,7 +161,7 @@ struct Packing<'a> {
     limit: usize,
     first: u64,
     again: u64,
-    asked: Vec<(Asker, u64)>,
+    asked: Vec<(Origin, u64)>,
 }
 
 impl Channel {
@@ -217,10 +217,10 @@ impl Channel {
     fn push_new(&mut self, packer: &mut Packer<'_>, packing: &mut Packing<'_>, queue: &mut SendQueue, lanes: &[Lane]) {
         for lane in lanes {
             while self.requests.may_start()
-                && let Some((asker, message)) = queue.pop(*lane, packer.room())
-                && let Some(nonce) = self.requests.start(asker, message, false, packing.cx.now)
+                && let Some((origin, message)) = queue.pop(*lane, packer.room())
+                && let Some(nonce) = self.requests.start(origin, message, false, packing.cx.now)
             {
-                packing.asked.push((asker, nonce));
+                packing.asked.push((origin, nonce));
                 self.push_request(nonce, packer, packing);
             }
         }
@@ -230,7 +230,7 @@ impl Channel {
     fn push_tasks(&mut self, packer: &mut Packer<'_>, packing: &mut Packing<'_>, queue: &mut SendQueue) {
         while self.requests.may_start()
             && let Some(Outbound { task, call, message, mutation }) = queue.pop_task(packer.room())
-            && let Some(nonce) = self.requests.start(Asker::Op(task, call), message, mutation, packing.cx.now)
+            && let Some(nonce) = self.requests.start(Origin::Op(task, call), message, mutation, packing.cx.now)
         {
             self.push_request(nonce, packer, packing);
         }

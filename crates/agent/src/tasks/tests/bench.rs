@@ -10,7 +10,7 @@ use crate::cache::Cache;
 use crate::call::{Answer, Outbound, TaskId};
 use crate::config::CacheLimits;
 use crate::tasks::Ctx;
-use crate::tasks::Ops;
+use crate::tasks::Tasks;
 use crate::timer::{Timer, Timers};
 use alloc::collections::VecDeque;
 use alloc::string::ToString;
@@ -21,7 +21,7 @@ use cistern_wire::{Attr, Field, Kind, ObjectId, Reader, Reply};
 use core::time::Duration;
 
 pub(super) struct Bench {
-    pub(super) ops: Ops,
+    pub(super) ops: Tasks,
     pub(super) lease: Lease,
     pub(super) cache: Cache,
     pub(super) locks: Locks,
@@ -51,7 +51,7 @@ impl Bench {
 
     pub(super) fn with_limits(limits: CacheLimits) -> Self {
         Self {
-            ops: Ops::new(),
+            ops: Tasks::new(),
             lease: super::held::lease(),
             cache: super::held::cache(limits),
             locks: super::held::locks(),
@@ -65,7 +65,7 @@ impl Bench {
         }
     }
 
-    pub(super) fn with<R>(&mut self, f: impl FnOnce(&mut Ops, &mut Ctx<'_>) -> R) -> R {
+    pub(super) fn with<R>(&mut self, f: impl FnOnce(&mut Tasks, &mut Ctx<'_>) -> R) -> R {
         let Self { ops, lease, cache, locks, out, events, timers, now, .. } = self;
         let result = f(ops, &mut Ctx { now: *now, permit: lease.permit(*now), cache, locks, out, events, timers });
         self.released.extend(super::held::given_back(&mut self.cache));

@@ -81,7 +81,7 @@ impl ServerIdentity {
 
 /// A handshake under way.
 #[derive(Debug)]
-pub(super) struct Opening {
+pub(super) struct Handshake {
     handshake: u64,
     /// When it was begun: what was sent in the session since asks the same.
     pub(super) began: Instant,
@@ -111,34 +111,34 @@ pub(super) struct Opening {
 
 impl Agent {
     /// Begins a handshake if something needs a session, and stops one that nothing needs any more.
-    pub(super) fn want_session(&mut self) {
-        let tried = self.opening.as_ref().map(|opening| opening.counter.count());
+    pub(super) fn open_if_needed(&mut self) {
+        let tried = self.handshake.as_ref().map(|opening| opening.counter.count());
         if let Some(channel) = self.sessions.channel() {
             // The session is verified. If nobody waits for the truth, it is not sought for ever.
             if (channel.is_dormant() || tried.is_some_and(|tried| tried > HELLOS_IN_DOUBT)) && !self.has_user() {
-                self.stop_opening();
+                self.end_handshake();
             }
             return;
         }
         if !self.needs_session() {
-            return self.stop_opening();
+            return self.end_handshake();
         }
         if tried.is_some() || self.servers.is_empty() {
             return;
         }
         let begin = self.not_before.filter(|at| !self.now.waited(*at));
-        self.begin_opening(begin);
+        self.begin_handshake(begin);
     }
 
     /// Whether a command, a wait or a watch can only go on in a session.
     pub(super) fn needs_session(&self) -> bool {
-        self.closing == Closing::No && (self.ops.count() > 0 || self.locks.counts().waiters > 0 || self.watches.has_users())
+        self.closing == Closing::No && (self.tasks.count() > 0 || self.locks.counts().waiters > 0 || self.watches.has_users())
     }
 
     /// Begins a handshake, now or later: for a session, or to verify the present one.
-    pub(super) fn begin_opening(&mut self, begin: Option<Instant>) {
+    pub(super) fn begin_handshake(&mut self, begin: Option<Instant>) {
         let address = self.sessions.channel().map_or(0, Channel::address);
-        self.opening = Some(Opening {
+        self.handshake = Some(Handshake {
             handshake: self.rng.nonzero_u64().get(),
             began: self.now,
             counter: PacketCounter::starting_at(1),
@@ -162,8 +162,8 @@ impl Agent {
         self.time(Timer::Handshake, begin, Question::Waited);
     }
 
-    pub(super) fn stop_opening(&mut self) {
-        if self.opening.take().is_some() {
+    pub(super) fn end_handshake(&mut self) {
+        if self.handshake.take().is_some() {
             self.timers.cancel(Timer::Handshake);
         }
     }
@@ -171,7 +171,7 @@ impl Agent {
     /// The pause before HELLO is over.
     pub(super) fn hello_is_due(&mut self) {
         let (addresses, verifying) = (self.servers.len(), self.sessions.channel().is_some());
-        let Some(opening) = &mut self.opening else { return };
+        let Some(opening) = &mut self.handshake else { return };
         opening.due = true;
         // Keep-alives go to the address of the session; whoever verifies it asks at all of them.
         let most = if verifying && opening.cookie.is_empty() { 1 } else { TRIES_PER_ADDRESS };
@@ -189,7 +189,7 @@ impl Agent {
         if self.sessions.channel().is_some() && error == OpError::Unreachable {
             return;
         }
-        let Some(opening) = self.opening.as_mut() else { return };
+        let Some(opening) = self.handshake.as_mut() else { return };
         opening.error = Some(error);
         if !core::mem::replace(&mut opening.told, true) {
             self.events.push_back(Event::NoSession { error });
@@ -199,12 +199,12 @@ impl Agent {
     /// Makes the next HELLO, if one is due.
     pub(super) fn next_hello(&mut self, buf: &mut Vec<u8>) -> Option<Path> {
         let now = self.now;
-        self.opening.as_ref().filter(|opening| opening.due)?;
+        self.handshake.as_ref().filter(|opening| opening.due)?;
         let former = self.sessions.claims();
         // While the lease of a session that is verified runs, no pause may be a large part of it.
         let runs = self.sessions.channel().filter(|_| self.lease.certain(now)).map(|channel| channel.tau() / 8);
         let pause_max = runs.map_or(PAUSE_MAX, |pause| PAUSE_MAX.min(pause));
-        let Self { opening, identity, known, config, servers, rng, timers, .. } = self;
+        let Self { handshake: opening, identity, known, config, servers, rng, timers, .. } = self;
         let opening = opening.as_mut().filter(|opening| opening.due)?;
         opening.due = false;
         let packet = opening.counter.take()?;
@@ -256,8 +256,8 @@ impl Agent {
     }
 
     /// The handshake and the HELLO that an answer is about, if it is the first answer to that or a newer one.
-    pub(super) fn answer_to(&mut self, handshake: u64, echo: u64) -> Option<(&mut Opening, Instant)> {
-        let opening = self.opening.as_mut().filter(|opening| opening.handshake == handshake && opening.answered < echo)?;
+    pub(super) fn answer_to(&mut self, handshake: u64, echo: u64) -> Option<(&mut Handshake, Instant)> {
+        let opening = self.handshake.as_mut().filter(|opening| opening.handshake == handshake && opening.answered < echo)?;
         let sent = opening.log.sent_at(echo)?;
         opening.answered = echo;
         Some((opening, sent))
@@ -276,14 +276,14 @@ impl Agent {
         let addresses = self.servers.len();
         let pause = believed::pause(retry_ms);
         let spread = self.rng.jitter(pause / 4);
-        let Some(opening) = &mut self.opening else { return };
+        let Some(opening) = &mut self.handshake else { return };
         opening.refusals += usize::from(retry_ms == 0);
         let hopeless = opening.refusals >= addresses;
         opening.move_on(addresses);
         opening.due = retry_ms == 0 && !hopeless;
         self.tell_no_session(error);
         if hopeless {
-            self.stop_opening();
+            self.end_handshake();
             self.not_before = Some(self.now.plus(PAUSE_MAX));
             // With an old session in doubt, what runs in it still has its time.
             if self.sessions.channel().is_none() {
@@ -295,7 +295,7 @@ impl Agent {
     }
 
     pub(super) fn welcomed(&mut self, path: Path, welcome: &Welcome<'_>) {
-        let opening = self.opening.as_ref().filter(|opening| opening.handshake == welcome.handshake);
+        let opening = self.handshake.as_ref().filter(|opening| opening.handshake == welcome.handshake);
         let Some(sent) = opening.and_then(|opening| opening.log.sent_at(welcome.echo)) else {
             return self.dropped(Dropped::StrayHandshake);
         };
@@ -337,7 +337,7 @@ impl Agent {
 
     /// Says once in a handshake why a session that was offered is not taken.
     fn warn_of_offer(&mut self, path: Path, field: &str, rule: &str, welcome: &Welcome<'_>) {
-        let Some(opening) = &mut self.opening else { return };
+        let Some(opening) = &mut self.handshake else { return };
         if !core::mem::replace(&mut opening.warned, true) {
             let who = &self.who;
             warn!("{who}: {} offers a session that is not taken: its {field} must be {rule}; it offers {welcome:?}", path.remote);
@@ -354,7 +354,7 @@ impl Agent {
             // Nor do its objects' numbers.
             self.with_watches(Watches::lose_all);
         }
-        let Some(opening) = self.opening.take() else { return };
+        let Some(opening) = self.handshake.take() else { return };
         self.timers.cancel(Timer::Handshake);
         let max_datagram = welcome.max_datagram.min(self.config.max_datagram);
         self.offered = Some(server);
@@ -367,7 +367,7 @@ impl Agent {
         if self.reclaim.is_none() {
             self.cache.session_opened();
         }
-        self.ops.set_datagram(max_datagram.into());
+        self.tasks.set_datagram(max_datagram.into());
         let address = self.servers.iter().position(|server| *server == path.remote).unwrap_or(opening.address);
         self.sessions.open(Channel::new(Opened {
             session: welcome.session,
@@ -388,7 +388,7 @@ impl Agent {
     }
 }
 
-impl Opening {
+impl Handshake {
     /// Whether a HELLO of it has gone out.
     pub(super) const fn has_asked(&self) -> bool {
         self.counter.count() > 0
