@@ -81,6 +81,8 @@ pub(crate) struct Session {
     heard: Option<Instant>,
 }
 
+/// The handle of a session of an earlier start: none is drawn so.
+const NO_HANDLE: Handle = Handle(0);
 /// The address of a session that has none.
 const NOWHERE: Path = Path::to(SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)));
 
@@ -145,7 +147,7 @@ impl Session {
         let lease = Duration::from_micros(record.lease_us).min(LEASE_MAX);
         let mut session = Self::new(Opening {
             id,
-            handle: Handle(0),
+            handle: NO_HANDLE,
             agent: record.agent,
             incarnation: record.incarnation,
             handshake: 0,
@@ -268,12 +270,12 @@ impl Session {
     }
 
     /// Whether it is of an earlier start of the server.
-    pub(crate) fn is_of_before(&self) -> bool {
-        self.path.remote.port() == 0
+    pub(crate) const fn is_of_before(&self) -> bool {
+        self.handle.0 == NO_HANDLE.0
     }
 
     /// Whether it was opened since the start, and has not ended.
-    pub(crate) fn is_live(&self) -> bool {
+    pub(crate) const fn is_live(&self) -> bool {
         !self.has_ended() && !self.is_of_before()
     }
 
