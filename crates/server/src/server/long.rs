@@ -3,10 +3,10 @@
 //! Decides that an object stands in such a session's record, durably, before its advisory lock is asked for, and stays there as long as
 //! the session holds the lock or waits for it. So a server that starts again knows what the session may hold, keeps others away from
 //! these objects alone until T of that session has run, and serves everybody else after its common grace. Place in the walk: asked by
-//! `execute` and `reclaim` before a lock is granted; tidied when the lock table was changed.
+//! `execute` and `recovery` before a lock is granted; tidied when the lock table was changed.
 //! Implements `wire-spec.md` section 11.7. Invariant: whoever holds an advisory lock in a long session, or waits for one, has its object
 //! in a durable record. The converse may fail for a while, which costs time after a restart, never safety.
-//! Leaves to others: what others may not do meanwhile (`grace`), cache locks, of which a long session gets none (`locks`).
+//! Leaves to others: what others may not do meanwhile (`recovery`), cache locks, of which a long session gets none (`locks`).
 
 use crate::requests::{Task, TaskId};
 use crate::server::Server;

@@ -5,7 +5,7 @@
 //! from a copy gets a new epoch and loses its sessions in the same batch. Place in the walk: before it.
 //! Implements `wire-spec.md` section 11.7. Invariant: nothing is written before everything was read, and nothing is answered before
 //! the first batch is durable; a wait that is owed stays owed over any number of crashes until its end is durable.
-//! Leaves to others: what is done in grace (`grace`, `reclaim`).
+//! Leaves to others: what is done in grace (`recovery`).
 
 use crate::config::micros_up;
 use crate::locks::{LockTable, Tokens};

@@ -4,7 +4,7 @@
 //! less only when every session of before is accounted for; more, up to a bound, while reclaims go on.
 //! Implements `wire-spec.md` section 11.7. Invariant: as long as there is a `Grace`, nothing is granted but what is reclaimed; it goes
 //! away only when its end is durable.
-//! Leaves to others: the sessions of before (`Standing::Recorded`), ending those who did not come back (`server::grace`), reclaims.
+//! Leaves to others: the sessions of before (`Standing::Recorded`), ending those who did not come back, and reclaims (`server::recovery`).
 
 use crate::config::{Config, LEASE_MAX, micros_up};
 use crate::ids::SessionKey;
