@@ -7,7 +7,7 @@
 
 use crate::field::{Field, Malformed, Reader, Writer};
 use crate::header::{FROM_SERVER, Form, Header, MessageHeader, RawHeader};
-use crate::ids::Ask;
+use crate::ids::{Ask, ObjectId};
 use crate::limits::{CHECKSUM_LEN, DATAGRAM_MAX, HEADER_LEN, MAGIC, MESSAGE_HEADER_LEN, VERSION};
 use crate::registry::{Direction, Kind, Lane, Message};
 use core::fmt;
@@ -310,6 +310,14 @@ impl<'a> Raw<'a> {
         Reader::new(self.body).get().ok()
     }
 
+    /// The first object that the message names, if no field of varying length stands before it.
+    #[inline]
+    #[must_use]
+    pub fn object(self) -> Option<ObjectId> {
+        let at = usize::from(OBJECT_AT[self.kind as usize]?);
+        ObjectId::get(&mut Reader::new(self.body.get(at..)?)).ok()
+    }
+
     /// Hands the body to `act`, as what the kind says that it is.
     #[inline]
     pub fn read<T: Field<'a>, R: Default>(self, act: impl FnOnce(&T) -> R) -> R {
@@ -326,6 +334,19 @@ impl<'a> Raw<'a> {
         }
     }
 }
+
+/// Where in the body of a kind the first object stands, by its layout.
+const OBJECT_AT: [Option<u8>; 256] = {
+    let (mut all, mut at) = ([None; 256], 0);
+    while at < Kind::ALL.len() {
+        let kind = Kind::ALL[at];
+        if let Ok(place @ 0..=255) = kind.shape().object_at(0) {
+            all[kind as usize] = Some(place as u8);
+        }
+        at += 1;
+    }
+    all
+};
 
 /// Iterator over the messages of a valid datagram, which are not decoded.
 #[derive(Clone, Copy, Debug)]

@@ -83,6 +83,34 @@ impl Shape {
     }
 }
 
+impl Shape {
+    /// Where the first number of an object stands in a value that begins at `at`; of a list, that of its first item. `Err`: not behind
+    /// fields of fixed length only; then with the place where the value ends, if that is always the same.
+    pub(crate) const fn object_at(&self, at: usize) -> Result<usize, Option<usize>> {
+        match self {
+            Self::Number { shown: Shown::Object, .. } => Ok(at),
+            Self::Number { bytes, .. } | Self::Fixed { bytes, .. } => Err(Some(at + *bytes as usize)),
+            Self::Bool | Self::Code { .. } => Err(Some(at + 1)),
+            Self::List(item) => match item.object_at(at + 2) {
+                Ok(at) => Ok(at),
+                Err(_) => Err(None),
+            },
+            Self::Structure { fields, .. } => {
+                let (mut at, mut field) = (at, 0);
+                while field < fields.len() {
+                    match fields[field].shape.object_at(at) {
+                        Err(Some(end)) => at = end,
+                        found => return found,
+                    }
+                    field += 1;
+                }
+                Err(Some(at))
+            }
+            Self::Bytes { .. } | Self::Optional(_) | Self::Union { .. } => Err(None),
+        }
+    }
+}
+
 /// One structure of a [`Shape::Union`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {

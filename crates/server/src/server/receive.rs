@@ -23,7 +23,7 @@ use cistern_link::{Fate as Known, Freshness, Path};
 use cistern_wire::limits::OVERHEAD;
 use cistern_wire::{
     Alive, Cancel, CancelOutcome, Cancelled, Datagram, EndReason, EndSession, Fate, Field as _, Generation, KeepAlive, Kind, List, Message,
-    ObjectId, PathChallenge, PathResponse, Raw, Receipt, Release, Released,
+    PathChallenge, PathResponse, Raw, Receipt, Release, Released,
 };
 use core::hint::black_box;
 use log::{debug, info, trace};
@@ -51,10 +51,6 @@ const CHALLENGE_LEN: usize = OVERHEAD + PathChallenge::LEN;
 const WORTH_FROM: usize = 16_384;
 /// Messages of a datagram that are looked up ahead: a processor waits for no more at a time.
 const AHEAD: usize = 32;
-/// Where the object stands in a request: after its `Ask`.
-const REQUEST_OBJECT: usize = 12;
-/// Where the first lock's object stands in RELEASE: after its serial and the count of its items.
-const RELEASED_OBJECT: usize = 10;
 
 /// What became of a control message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -275,16 +271,8 @@ impl Server {
             return;
         }
         for raw in Raw::all(datagram).take(AHEAD) {
-            let at = match raw.kind {
-                Kind::GetAttr | Kind::Lookup | Kind::Read | Kind::ReadDir | Kind::SetAttr | Kind::Write | Kind::Lock => REQUEST_OBJECT,
-                Kind::Release => RELEASED_OBJECT,
-                _ => continue,
-            };
-            let Some(object) = raw.body.get(at..).and_then(|rest| rest.first_chunk()).map(|bytes| ObjectId(u64::from_be_bytes(*bytes)))
-            else {
-                continue;
-            };
-            if objects && raw.kind != Kind::Release {
+            let Some(object) = raw.object() else { continue };
+            if objects && raw.kind.class().is_some() {
                 black_box(self.overlay.prefetch(object));
             }
             if locks && matches!(raw.kind, Kind::Lock | Kind::Release) {

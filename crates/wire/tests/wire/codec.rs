@@ -4,7 +4,7 @@ use crate::{SESSION, datagram_of, header_for};
 use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_MIN, HEADER_LEN, MESSAGE_HEADER_LEN};
 use cistern_wire::{
     Ack, Ask, Bytes8, Bytes16, Datagram, DropReason, Fault, Field, Header, Kind, Lane, List, Lookup, Malformed, Message, ObjectId, Packer,
-    Reader, Reply, ReplyKind, SessionId, Stage, Want, reply_samples, samples,
+    Raw, Reader, Reply, ReplyKind, SessionId, Stage, Want, reply_samples, samples,
 };
 use std::collections::BTreeSet;
 
@@ -222,6 +222,27 @@ fn reply_that_was_encoded_before_travels_in_an_ack() {
         assert!(packer.push_encoded(&message));
         packer.finish();
         assert_eq!(buf.len(), Ack::AROUND + encoded.len());
+    }
+}
+
+#[test]
+fn object_that_a_message_names_first_is_found_by_its_layout() {
+    for message in samples() {
+        let bytes = message.to_bytes();
+        let raw = Raw { kind: message.kind(), body: &bytes[4..] };
+        // Whatever stands in `samples` names an object as `#n` before any other.
+        let shown = format!("{message:?}");
+        let first = shown.split_once('#').map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).collect::<String>());
+        if let Some(object) = raw.object() {
+            assert_eq!(Some(object.0.to_string()), first, "{shown}");
+        } else {
+            let none = matches!(message.kind().lane(), Lane::Renewal | Lane::Answer | Lane::Handshake)
+                || first.is_none()
+                || message.kind() == Kind::Batch;
+            assert!(none, "{shown}");
+        }
+        let cut = Raw { kind: message.kind(), body: &[] };
+        assert_eq!(cut.object(), None);
     }
 }
 
