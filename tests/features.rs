@@ -1,4 +1,4 @@
-//! Whether every library of the workspace is built once, whichever package `-p` names.
+//! What is built: every library of the workspace once, whichever package `-p` names; and nothing of the laboratory for the product.
 //!
 //! Cargo unites the features that the chosen packages and all below them ask of a crate. Where two choices come to different features of
 //! one crate, it and everything above it is compiled again. `Cargo.toml` therefore asks for all features at one place; where a feature comes
@@ -30,6 +30,15 @@ fn no_choice_of_packages_builds_a_library_again() {
     }
     let found: Vec<String> = found.into_iter().collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn what_is_installed_links_no_simulator_and_draws_nothing() {
+    let linked = features(&["-p", "cistern"], "normal");
+    for package in linked.keys().map(|name| name.split(' ').next().unwrap_or_default()) {
+        assert!(!["cistern-sim", "cistern-lab", "cistern-picture", "plotters", "csv"].contains(&package), "{package}");
+    }
+    assert!(linked.contains_key("cistern-server"));
 }
 
 /// The packages of the workspace.

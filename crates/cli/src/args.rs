@@ -6,20 +6,18 @@
 mod change;
 mod files;
 mod locks;
-pub(crate) mod model;
 mod operate;
 mod parse;
+pub(crate) mod plan;
 mod run;
-mod units;
-mod values;
 
 pub(crate) use change::{BatchArgs, Chmod, Truncate, Xattr, XattrAct, XattrName, XattrSet};
 pub(crate) use files::{Export, Import, Ln, Ls, Mkdir, Mv, Paths, Put, Rm};
 pub(crate) use locks::{Lock, Locks, Member, Watch};
 pub(crate) use operate::{Admin, Backup, Check, Compact, Evict, Restore, SettingsArgs, Stats, StoppedCommand};
 pub(crate) use run::{Agent, Idle, Ping, Serve, Status, WatchLease};
-pub(crate) use values::{duration, octal, size};
 
+pub(crate) use cistern_text::{duration, octal, size};
 use clap::{Args, Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -160,11 +158,8 @@ pub(crate) enum Command {
     #[command(after_help = operate::SETTINGS_HELP)]
     Settings(SettingsArgs),
     /// Choose a lease period: what each costs in messages and availability, and how long a failover takes
-    #[command(after_help = model::PLAN_HELP)]
-    Plan(model::Plan),
-    /// What the papers' models of leases give: overhead, availability, figures, claims
-    #[command(subcommand, after_help = model::MODEL_HELP)]
-    Model(model::Model),
+    #[command(after_help = plan::PLAN_HELP)]
+    Plan(plan::Plan),
 }
 
 /// Which server, which agent, which output. Every option may stand before the command or after it.

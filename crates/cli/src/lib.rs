@@ -27,7 +27,6 @@ mod logging;
 mod member;
 mod members;
 mod metrics;
-mod model;
 mod neighbours;
 mod ping;
 mod places;
@@ -115,7 +114,6 @@ fn carry_out(args: &Cistern) -> Result<u8, Failure> {
         Command::Serve(args) => serve::serve(args).map(|()| 0),
         Command::Settings(args) => settings::settings(args).map(|()| 0),
         Command::Plan(args) => plan::plan(args),
-        Command::Model(args) => model::model(args).map(|()| 0),
     }
 }
 

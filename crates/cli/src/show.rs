@@ -1,52 +1,43 @@
 //! How results look: columns for people, JSON for scripts, errors as one line.
 //!
-//! Decides: formats of sizes, times, modes and tables; that output to a closed pipe ends the program quietly.
+//! Decides: formats of sizes, times and modes; that output to a closed pipe ends the program quietly.
 //! Leaves to others: what is shown.
 
 use crate::execute::{EXIT_FAILED, EXIT_USAGE};
 use crate::local::{Attributes, Failure};
 use crate::logging;
-use cistern_wire::{Printable, is_printable};
+use cistern_text::printable_json;
+use cistern_wire::Printable;
 use serde::Serialize;
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Writes text to standard output, and a line end. Names in it cannot write to the terminal.
 pub(crate) fn line(text: impl AsRef<str>) -> Result<(), Failure> {
-    // Some commands show several lines at once.
-    let lines: String = text.as_ref().split('\n').map(|line| format!("{}\n", Printable(line))).collect();
-    bytes(lines.as_bytes())
+    cistern_text::line(text).map_err(output)
 }
 
 /// Writes bytes to standard output.
 pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    out.write_all(bytes).and_then(|()| out.flush()).map_err(|e| {
-        // Whoever read the output has had enough: the convention is to end without a word.
-        let message = if e.kind() == io::ErrorKind::BrokenPipe { String::new() } else { format!("standard output: {e}") };
-        Failure::new("OUTPUT", EXIT_FAILED, message)
-    })
+    cistern_text::bytes(bytes).map_err(output)
 }
 
 /// Writes a value as one line of JSON.
 pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string(value).map_err(|e| Failure::failed(e.to_string()))?;
-    bytes(format!("{}\n", printable_json(&text)).as_bytes())
+    cistern_text::json(value).map_err(output)
 }
 
-/// The same JSON with every character escaped that is not printable. Only strings have such characters.
-fn printable_json(json: &str) -> String {
-    let mut text = String::with_capacity(json.len());
-    for c in json.chars() {
-        if is_printable(c) {
-            text.push(c);
-        } else {
-            text.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
-        }
-    }
-    text
+/// Rows in aligned columns.
+pub(crate) fn table(rows: &[Vec<String>]) -> Result<(), Failure> {
+    if rows.is_empty() { Ok(()) } else { line(cistern_text::table(rows, 0..0)) }
+}
+
+fn output(e: io::Error) -> Failure {
+    // Whoever read the output has had enough: the convention is to end without a word.
+    let message = if e.kind() == io::ErrorKind::BrokenPipe { String::new() } else { format!("standard output: {e}") };
+    Failure::new("OUTPUT", EXIT_FAILED, message)
 }
 
 /// Errors are shown as JSON.
@@ -87,37 +78,6 @@ pub(crate) fn error(program: &str, failure: &Failure) {
         logging::say(&printable_json(&serde_json::json!({ "error": failure }).to_string()));
     } else {
         logging::say(&format!("{program}: {}", Printable(&failure.message)));
-    }
-}
-
-/// A note for the person at a terminal; nothing otherwise.
-pub(crate) struct Progress {
-    shown: bool,
-    last: std::time::Instant,
-}
-
-impl Progress {
-    pub(crate) fn new() -> Self {
-        Self { shown: false, last: std::time::Instant::now() }
-    }
-
-    /// Shows what is being done, at most a few times a second, and not in the first second.
-    pub(crate) fn tell(&mut self, text: &str) {
-        let wait = Duration::from_millis(if self.shown { 200 } else { 1_000 });
-        if self.last.elapsed() < wait || !io::stderr().is_terminal() {
-            return;
-        }
-        self.shown = true;
-        self.last = std::time::Instant::now();
-        let _ = write!(io::stderr().lock(), "\r\x1b[K{}", Printable(text));
-    }
-
-    /// Takes the note away.
-    pub(crate) fn done(&mut self) {
-        if self.shown {
-            let _ = write!(io::stderr().lock(), "\r\x1b[K");
-            self.shown = false;
-        }
     }
 }
 
@@ -189,21 +149,6 @@ pub(crate) fn span(ms: u64) -> String {
     }
 }
 
-/// Rows in aligned columns, the last one ragged.
-pub(crate) fn table(rows: &[Vec<String>]) -> Result<(), Failure> {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
-    let widths: Vec<_> = (0..columns).map(width).collect();
-    for row in rows {
-        let cells = row.iter().enumerate().map(|(i, cell)| {
-            let pad = if i + 1 == row.len() { 0 } else { widths[i] - cell.chars().count() };
-            format!("{cell}{}", " ".repeat(pad))
-        });
-        line(cells.collect::<Vec<_>>().join("  "))?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,14 +163,6 @@ mod tests {
         ] {
             assert_eq!(time(ns), text);
         }
-    }
-
-    #[test]
-    fn json_has_no_hidden_character_and_is_read_as_before() {
-        let value = "a\u{202e}b\u{7f}\u{e0041}\x1bλ\n";
-        let text = printable_json(&serde_json::to_string(value).unwrap());
-        assert!(text.chars().all(is_printable), "{text}");
-        assert_eq!(serde_json::from_str::<String>(&text).unwrap(), value);
     }
 
     #[test]

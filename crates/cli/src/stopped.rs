@@ -9,10 +9,11 @@ mod report;
 use crate::args::{Check, Compact, Restore, StoppedCommand};
 use crate::execute::{EXIT_DAMAGED, EXIT_FAILED, EXIT_STORE};
 use crate::local::Failure;
-use crate::show::{self, Progress};
+use crate::show;
 use cistern_store::check::{Check as Checking, Progress as Far, Report, Severity};
 use cistern_store::restoration;
 use cistern_store::{OpenError, Problem, StoppedStore};
+use cistern_text::Progress;
 use report::Unreadable;
 use serde_json::json;
 use std::ffi::OsString;
@@ -52,7 +53,7 @@ fn check(args: &Check) -> Result<u8, Failure> {
 
 /// Reads all of a store, and says at a terminal how far it is.
 fn look(store: &StoppedStore, findings_max: usize) -> Result<Report, Unreadable> {
-    let mut progress = Progress::new();
+    let mut progress = Progress::default();
     let tell = |far: Far| {
         let of = if far.objects_expected > 0 { format!(" of {}", far.objects_expected) } else { String::new() };
         progress.tell(&format!("checking: {} records, {}{of} objects", far.records, far.objects));
@@ -77,7 +78,7 @@ fn restore(args: &Restore) -> Result<(), Failure> {
         let what = "is in the way: it is what an interrupted restore has left; remove it";
         return Err(Failure::usage(format!("{} {what}", staging.display())));
     }
-    let mut progress = Progress::new();
+    let mut progress = Progress::default();
     progress.tell(&format!("copying {} records", report.records));
     let copied = copy.copy_to(&staging);
     progress.done();
@@ -134,7 +135,7 @@ fn compact(args: &Compact) -> Result<(), Failure> {
     let size = || size_of(&args.store).map_err(|e| Failure::new("STORE", EXIT_STORE, format!("{}: {e}", args.store.display())));
     let store = StoppedStore::open(&args.store)?;
     let before = size()?;
-    let mut progress = Progress::new();
+    let mut progress = Progress::default();
     progress.tell("compacting");
     let compacted = store.compact();
     progress.done();

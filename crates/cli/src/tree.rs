@@ -19,8 +19,9 @@ pub(crate) use import::{import, import_tree};
 
 use crate::execute::EXIT_FAILED;
 use crate::local::Failure;
-use crate::show::{self, Progress};
+use crate::show;
 use crate::text::Text;
+use cistern_text::Progress;
 use serde::Serialize;
 use std::path::Path;
 

@@ -6,11 +6,10 @@
 //! Leaves to others: the models themselves.
 
 use crate::chain::chain;
-use crate::figures::{FIGURE_3_ROUND_TRIP, PAPER_STAGES};
 use crate::invalid::Invalid;
 use crate::renewal::{Explicit, Lease, STAGES_MAX, Stages, closed_form};
 use crate::stages;
-use crate::v::{CONSISTENCY_SHARE, System, TABLE_2};
+use crate::v::{CONSISTENCY_SHARE, FIGURE_3_ROUND_TRIP, System, TABLE_2};
 use serde::Serialize;
 
 /// How a paper's number is meant.
@@ -115,12 +114,12 @@ fn stages_claims() -> Result<Vec<Claim>, Invalid> {
 
 /// The OR paper's chain without failures and with renewals that take no time, x = τρ.
 fn overhead_at(x: f64) -> Result<f64, Invalid> {
-    let lease = Lease { tau: 1.0, rho: x, lambda: 0.0, mu: 0.0, sigma: Explicit::AtOnce, stages: PAPER_STAGES };
+    let lease = Lease { tau: 1.0, rho: x, lambda: 0.0, mu: 0.0, sigma: Explicit::AtOnce, stages: Stages::PAPER };
     Ok(lease.solve()?.overhead(x).rounded())
 }
 
 fn explicit_at(x: f64) -> Result<f64, Invalid> {
-    let lease = Lease { tau: 1.0, rho: 0.0, lambda: 0.0, mu: 0.0, sigma: Explicit::AtOnce, stages: PAPER_STAGES };
+    let lease = Lease { tau: 1.0, rho: 0.0, lambda: 0.0, mu: 0.0, sigma: Explicit::AtOnce, stages: Stages::PAPER };
     Ok(lease.solve()?.overhead(x).rounded())
 }
 
@@ -225,7 +224,7 @@ fn period_claims() -> Result<Vec<Claim>, Invalid> {
 
 fn availability_claims() -> Result<Vec<Claim>, Invalid> {
     // λτ = 0.01: outages are rare beside lease periods.
-    let lease = |rho, mu| Lease { tau: 1.0, rho, lambda: 0.01, mu, sigma: Explicit::AtOnce, stages: PAPER_STAGES };
+    let lease = |rho, mu| Lease { tau: 1.0, rho, lambda: 0.01, mu, sigma: Explicit::AtOnce, stages: Stages::PAPER };
     let unavailable = |rho, mu| Ok::<_, Invalid>(lease(rho, mu).solve()?.unavailability().rounded());
     let gain = |mu: f64| Ok::<_, Invalid>(unavailable(0.0, mu)? / unavailable(10.0, mu)?);
     let states = chain(&lease(0.0, 2.0))?;
@@ -355,7 +354,7 @@ fn delay_claims() -> Vec<Claim> {
 }
 
 /// The state counts of the OR paper are far within what is solved here.
-const _: () = assert!(STAGES_MAX >= 10_000 && matches!(PAPER_STAGES, Stages::Erlang(676)));
+const _: () = assert!(STAGES_MAX >= 10_000 && matches!(Stages::PAPER, Stages::Erlang(676)));
 
 #[cfg(test)]
 mod tests {
@@ -383,7 +382,7 @@ mod tests {
         for (x, gain) in [(0.25, 1.14), (0.5, 1.30), (1.0, 1.72)] {
             assert!((explicit_at(x).unwrap() / overhead_at(x).unwrap() - gain).abs() < 5e-3, "{x}");
         }
-        let busy = chain(&Lease { tau: 1.0, rho: 10.0, lambda: 0.01, mu: 2.0, sigma: Explicit::AtOnce, stages: PAPER_STAGES }).unwrap();
+        let busy = chain(&Lease { tau: 1.0, rho: 10.0, lambda: 0.01, mu: 2.0, sigma: Explicit::AtOnce, stages: Stages::PAPER }).unwrap();
         let most = (0..busy.down.len()).max_by(|a, b| busy.down[*a].rounded().total_cmp(&busy.down[*b].rounded())).unwrap();
         assert_eq!((most + 1, busy.down.len()), (137, 676));
         assert!(((busy.down[0] / busy.down[675]).rounded() - 0.086).abs() < 5e-4);
@@ -392,7 +391,7 @@ mod tests {
         let quick = |sharing| System { processing: 0.000_025, ..System::shared_by(sharing) };
         let apart = (quick(40.0).delay(10.0) - quick(1.0).delay(10.0)) / quick(1.0).delay(0.0) * 100.0;
         assert!((apart - 6.6).abs() < 0.05, "{apart}");
-        let states = chain(&Lease { tau: 1.0, rho: 0.0, lambda: 0.01, mu: 2.0, sigma: Explicit::AtOnce, stages: PAPER_STAGES }).unwrap();
+        let states = chain(&Lease { tau: 1.0, rho: 0.0, lambda: 0.01, mu: 2.0, sigma: Explicit::AtOnce, stages: Stages::PAPER }).unwrap();
         for (up, down) in states.up.iter().zip(&states.down) {
             let sum = (*up + *down).rounded();
             let first = (states.up[0] + states.down[0]).rounded();

@@ -14,6 +14,17 @@ pub struct Invalid {
     pub rule: &'static str,
 }
 
+impl Invalid {
+    /// The refusal with the flags from which the quantity comes; `flags` has them by its name here.
+    #[must_use]
+    pub fn in_flags(&self, flags: &[(&str, &str)]) -> String {
+        match flags.iter().find(|(what, _)| *what == self.what) {
+            Some((_, flags)) => format!("{self} (from {flags})"),
+            None => self.to_string(),
+        }
+    }
+}
+
 /// A number as people write it; those with many zeros by their exponent.
 fn shown(value: f64) -> String {
     let many = value.is_finite() && value != 0.0 && !(1e-5..1e9).contains(&value.abs());

@@ -9,16 +9,16 @@
 //!   paper"): [`v`] is its formulas for load and delay, with the parameters of its table 2.
 //!
 //! [`schemes`] puts lease protocols beside each other for a whole cluster, [`arrivals`] computes overhead from measured requests instead of
-//! a rate, [`plan`] chooses τ, [`claims`] is the list of what the papers say with what comes out here, [`figures`] the data of the pictures.
+//! a rate, [`plan`] chooses τ, [`claims`] is the list of what the papers say with what comes out here.
 //! [`simulated`] has the same quantities by simulation, for the comparison, driven by [`requests`].
 //!
-//! Everything is a pure function of its arguments. Rates and times are in any one unit and its reciprocal; a function that means seconds
+//! Everything but [`capture`], which reads requests from a capture file, is a pure function of its arguments. Rates and times are in any one unit and its reciprocal; a function that means seconds
 //! says so. What cannot be computed with right digits is refused ([`Invalid`]), and what is too small for `f64` is a [`Magnitude`].
 
 pub mod arrivals;
+pub mod capture;
 pub mod chain;
 pub mod claims;
-pub mod figures;
 mod invalid;
 mod magnitude;
 pub mod plan;

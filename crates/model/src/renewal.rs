@@ -50,6 +50,11 @@ pub enum Stages {
     Sharp,
 }
 
+impl Stages {
+    /// The number that the OR paper takes.
+    pub const PAPER: Self = Self::Erlang(676);
+}
+
 /// How long an explicit renewal takes once the lease has lapsed and the network works.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Explicit {
@@ -88,6 +93,9 @@ pub struct Parts {
 impl Parts {
     /// The papers': the lease is renewed when it is over, and used until then.
     pub const PAPER: Self = Self { renew_from: 1.0, use_until: 1.0 };
+
+    /// When the project's agents renew, and until when they use a lease, by default (`wire-spec.md` section 11.1).
+    pub const AGENT: Self = Self { renew_from: 0.6, use_until: 0.8 };
 
     /// Checks that 0 < f ≤ u ≤ 1.
     ///

@@ -219,6 +219,19 @@ fn on_demand(reads: f64, term: f64) -> f64 {
     reads / (1.0 + reads * term)
 }
 
+/// The costs as columns for people, their heads first.
+#[must_use]
+pub fn columns(costs: &[Cost]) -> Vec<Vec<String>> {
+    let head = ["protocol", "messages/s", "records", "timers", "recovery, s", "without data", ""].map(str::to_owned).to_vec();
+    let cells = costs.iter().map(|cost| {
+        let recovery = format!("{:.2}, at most {:.2}", cost.recovery_mean, cost.recovery_most);
+        let (records, timers) = (cost.records.to_string(), Magnitude::new(cost.timers).to_string());
+        let (messages, unavailable) = (cost.messages.to_string(), cost.unavailable.to_string());
+        vec![cost.name.to_owned(), messages, records, timers, recovery, unavailable, cost.what.to_owned()]
+    });
+    std::iter::once(head).chain(cells).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -60,6 +60,9 @@ pub const TABLE_2: System = System {
 /// Share of the server's traffic that consistency is when the term is zero (section 3.2).
 pub const CONSISTENCY_SHARE: f64 = 0.3;
 
+/// The round trip of figure 3, s.
+pub const FIGURE_3_ROUND_TRIP: f64 = 0.1;
+
 impl System {
     /// Table 2 with so much sharing.
     #[must_use]

@@ -1,10 +1,9 @@
 //! Curves and points between two axes.
 //!
 //! Decides: the frame, the legend and where it stands, and how points of different origin look. Place: beside `bars`; the style of both is
-//! in the crate's root. Leaves to others: what is drawn (`cistern_model::figures`).
+//! in the crate's root. Leaves to others: what is drawn (`data`).
 
-use crate::{COLOURS, FONT, label, styled};
-use cistern_model::figures::{Axis, Curve, Figure, Mark};
+use crate::{Axis, COLOURS, Curve, FONT, Figure, Mark, label, styled};
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 

@@ -2,13 +2,14 @@
 //!
 //! Decides: colours, dashes, and that a picture is legible on paper (dashes tell curves apart without colour) and on a dark page (a style
 //! sheet in the picture follows the reader's preference). The same figure gives the same bytes.
-//! Leaves to others: what is drawn (`cistern_model::figures`, the bench), where the file goes (the commands).
+//! Leaves to others: what is drawn (the lab, the bench), where the file goes (the commands).
 
 mod bars;
+mod data;
 mod figure;
 
 pub use bars::{Bar, Bars, Limit, bars};
-pub use cistern_model::figures::{Axis, Curve, Figure, Mark};
+pub use data::{Axis, Curve, Figure, Mark};
 pub use figure::svg;
 
 use plotters::style::RGBColor;

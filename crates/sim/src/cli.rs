@@ -3,7 +3,7 @@
 //! Decides which commands and options there are, their help, and what they exclude. Place: first step of the program.
 //! Leaves to others: doing it (`main`), words of results (`report`).
 
-use crate::plan::{MS, Profile, SEC, US};
+use crate::plan::Profile;
 use cistern_link::bugs::Bug;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -168,25 +168,9 @@ fn level(text: &str) -> Result<log::LevelFilter, String> {
     text.parse().map_err(|_| "error, warn, info, debug or trace".to_owned())
 }
 
-/// A span in nanoseconds from text as "12.5s", "800ms", "20us".
+/// A span in nanoseconds.
 fn span(text: &str) -> Result<u64, String> {
-    let error = || "a span, as \"12.5s\", \"800ms\" or \"20us\"".to_owned();
-    let digits = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(error)?;
-    let unit = match &text[digits..] {
-        "s" => SEC,
-        "ms" => MS,
-        "us" => US,
-        _ => return Err(error()),
-    };
-    let (whole, part) = text[..digits].split_once('.').unwrap_or((&text[..digits], ""));
-    let whole: u64 = whole.parse().map_err(|_| error())?;
-    let mut ns = whole.checked_mul(unit).ok_or_else(error)?;
-    let mut place = unit;
-    for digit in part.chars() {
-        place /= 10;
-        ns += place * u64::from(digit.to_digit(10).ok_or_else(error)?);
-    }
-    Ok(ns)
+    u64::try_from(cistern_text::duration(text)?.as_nanos()).map_err(|_| "a time must not be immense".to_owned())
 }
 
 #[cfg(test)]
@@ -204,9 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_read_to_the_nanosecond() {
-        assert_eq!((span("12.5s"), span("800ms"), span("1.25us")), (Ok(12_500_000_000), Ok(800_000_000), Ok(1_250)));
-        assert!(span("5").is_err() && span("s").is_err() && span("1.xs").is_err());
+    fn faults_are_numbers() {
         assert_eq!((faults("3, 7"), faults("none")), (Ok(FaultList(vec![3, 7])), Ok(FaultList(vec![]))));
         assert!(faults("3;7").is_err());
     }

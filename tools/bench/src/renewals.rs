@@ -5,7 +5,7 @@
 //! datagrams, but in one process and in simulated time, so that hours of it take a second; the network takes no time.
 //! Place: a workload of its own, over the two cores. Invariant: what is counted are KEEPALIVE messages in datagrams that the agent sent.
 //! Source of the law: Burns, Rees, Long, "An Analytical Study of Opportunistic Lease Renewal": the sum over k of e^(-k fτρ).
-//! Leaves to others: the same on a network with delay and loss (`cistern model measure`).
+//! Leaves to others: the same on a network with delay and loss (`cistern-lab measure`).
 
 use crate::cases::Plan;
 use crate::figures::{count, per};

@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
 use cistern_wire::Kind;
 
@@ -88,21 +87,13 @@ impl<'a> Words<'a> {
     }
 }
 
-/// `1.5s`, `200ms`, `3m`, or a plain number of seconds; in nanoseconds.
+/// A year is longer than any run, and keeps sums far from their end.
+const YEAR_NS: u64 = 31_536_000_000_000_000;
+
+/// A span of time, in nanoseconds.
 pub(crate) fn span(word: Word<'_>) -> Result<u64, Mistake> {
-    let digits = word.text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let scale = match &word.text[digits.len()..] {
-        "" | "s" => 1.0,
-        "ms" => 1e-3,
-        "us" => 1e-6,
-        "m" | "min" => 60.0,
-        "h" => 3_600.0,
-        unit => return Err(word.wrong(format!("{unit:?} is no unit of time: use us, ms, s, m or h"))),
-    };
-    let number: f64 = digits.parse().map_err(|_| word.wrong(format!("{:?} is no time: write 200ms, 1.5s or 3m", word.text)))?;
-    let span = Duration::try_from_secs_f64(number * scale).ok().and_then(|span| u64::try_from(span.as_nanos()).ok());
-    // A year is longer than any run, and keeps sums far from their end.
-    span.filter(|ns| *ns <= 31_536_000_000_000_000).ok_or_else(|| word.wrong("a time must be zero or more, and at most a year"))
+    let span = cistern_text::duration(word.text).map_err(|what| word.wrong(what))?;
+    u64::try_from(span.as_nanos()).ok().filter(|ns| *ns <= YEAR_NS).ok_or_else(|| word.wrong("a time must be at most a year"))
 }
 
 /// `10%`, `0.5%`; in parts per million.

@@ -3,7 +3,7 @@
 //! Decides: names of their flags and their help. Leaves to others: what they do (`files`, `changes`, `tree`).
 
 use super::Common;
-use super::values::octal;
+use super::octal;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;

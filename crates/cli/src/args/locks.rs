@@ -3,7 +3,7 @@
 //! Decides: names of their flags, their help, their examples. Leaves to others: what they do (`lock`, `locks`, `watch`, `member`).
 
 use super::Common;
-use super::values::{duration, octal};
+use super::{duration, octal};
 use clap::Args;
 use std::ffi::OsString;
 use std::time::Duration;

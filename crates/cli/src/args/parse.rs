@@ -126,7 +126,8 @@ mod tests {
 
     #[test]
     fn a_command_that_asks_no_server_neither_shows_nor_takes_one() {
-        for words in ["cistern --server a demo", "cistern demo --server a", "cistern model table --agent /s", "cistern --server a evict b"]
+        for words in
+            ["cistern --server a demo", "cistern demo --server a", "cistern plan --rate 1/s --agent /s", "cistern --server a evict b"]
         {
             assert!(read(words).unwrap_err().to_string().contains("has no use for --"), "{words}");
         }

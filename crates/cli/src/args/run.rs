@@ -3,7 +3,7 @@
 //! Decides: names of their flags, their help, their examples. Leaves to others: what they do, which settings are possible (`settings`).
 
 use super::Common;
-use super::values::{duration, size};
+use super::{duration, size};
 use cistern_client::{Address, DEFAULT_PORT};
 use clap::{Args, ValueEnum};
 use std::net::SocketAddr;

@@ -12,10 +12,10 @@ use crate::backend::{Backend, Line, own_client};
 use crate::execute::Holds;
 use crate::files::unexpected;
 use crate::local::{Failure, Request, Response, millis};
-use crate::show::Progress;
 use crate::text::Text;
 use crate::tree::import_tree;
 use cistern_client::FileType;
+use cistern_text::Progress;
 use serde_json::Value;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ pub(crate) fn import(cast: &Cast, tree: &Tree, report: &mut DemoReport) -> Resul
         pcap: None,
     };
     let mut backend = Backend::Own(own_client(&common, Some("import".to_owned()))?, Holds::default());
-    let tally = import_tree(&mut backend, &tree.dir, &TREE.into(), &mut Progress::new())?;
+    let tally = import_tree(&mut backend, &tree.dir, &TREE.into(), &mut Progress::default())?;
     backend.call(Request::Create { path: JOB.into(), exclusive: true, mode: 0o644 })?;
     backend.close();
     report.say(&format!(

@@ -10,8 +10,6 @@ mod relay;
 mod report;
 mod scenery;
 
-pub(crate) use cast::Player;
-
 use crate::args::Demo;
 use crate::execute::EXIT_FAILED;
 use crate::local::{Failure, millis};

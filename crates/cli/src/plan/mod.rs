@@ -1,22 +1,20 @@
 //! `cistern plan`: which lease period for what is known of a system and asked of it.
 //!
 //! Decides: what is assumed when nothing is said (the settings' δ, ε, Td and phases; 1 % of overhead), and the words.
-//! Leaves to others: the choice (`cistern_model::plan`), captures (`capture`), alternatives (`cistern_model::schemes`).
+//! Leaves to others: the choice (`cistern_model::plan`), captures (`cistern_model::capture`), alternatives (`cistern_model::schemes`).
 
-pub(crate) mod capture;
 mod words;
 
-use crate::args::model::Plan as Args;
+use crate::args::plan::Plan as Args;
 use crate::execute::EXIT_FAILED;
 use crate::local::Failure;
-use crate::model::shown::{self, digits, refused_for, row};
-use crate::settings;
-use capture::Seen;
-use cistern_model::figures::{Axis, Curve, Figure, Mark};
+use crate::{settings, show};
+use cistern_model::Invalid;
+use cistern_model::capture::{self, Seen};
 use cistern_model::plan::{Costs, OwnLease, Plan, Requests, Setting, Timeout, Wishes};
 use cistern_model::renewal::Parts;
 use cistern_model::schemes::{Cluster, Cost};
-use cistern_model::{Invalid, Magnitude};
+use cistern_text::{digits, row};
 use serde::Serialize;
 
 /// What is printed as JSON.
@@ -50,9 +48,13 @@ struct Other {
 /// Which flags make the quantities that models refuse, at some period that a server takes.
 const FLAGS: &[(&str, &str)] = &[("ρτ", "--rate or --from"), ("λτ", "--fail-every"), ("μτ", "--repair"), ("στ", "--rate or --from")];
 
+fn refused(e: Invalid) -> Failure {
+    Failure::usage(e.in_flags(FLAGS))
+}
+
 /// Plans, and says so; the exit status is 1 when no period fulfils all wishes.
 pub(crate) fn plan(args: &Args) -> Result<u8, Failure> {
-    let seen = args.from.as_deref().map(capture::read).transpose()?;
+    let seen = args.from.as_deref().map(capture::read).transpose().map_err(Failure::failed)?;
     if let (Some(seen), Some(path)) = (&seen, &args.from)
         && seen.rate.is_none()
     {
@@ -61,7 +63,6 @@ pub(crate) fn plan(args: &Args) -> Result<u8, Failure> {
     }
     let setting = setting(args, seen.as_ref())?;
     let wishes = wishes(args);
-    let refused = refused_for(FLAGS);
     let plan = setting.plan(&wishes).map_err(refused)?;
     let answer = PlanAnswer {
         tau: plan.best.map(|best| best.tau),
@@ -73,7 +74,11 @@ pub(crate) fn plan(args: &Args) -> Result<u8, Failure> {
         capture: seen,
     };
     let found = answer.tau.is_some();
-    shown::show(&args.shown, &answer, &rows(&answer), || picture(&setting, &answer), || words::say(args, &setting, &answer))?;
+    match (args.json, args.csv) {
+        (true, _) => show::json(&answer)?,
+        (false, true) => show::bytes(cistern_text::csv(&rows(&answer)).as_bytes())?,
+        (false, false) => words::say(args, &setting, &answer)?,
+    }
     Ok(if found { 0 } else { EXIT_FAILED })
 }
 
@@ -97,8 +102,8 @@ fn setting(args: &Args, seen: Option<&Seen>) -> Result<Setting, Failure> {
     let fixed = args.delivery_timeout.or_else(|| settings.sets_delivery_timeout().then_some(server.delivery_timeout.as_secs_f64()));
     Ok(Setting {
         requests,
-        fail_every: args.network.fail_every,
-        repair: args.network.repair,
+        fail_every: args.fail_every,
+        repair: args.repair,
         opportunistic: agent.opportunistic,
         parts: Parts { renew_from: part(agent.phases.valid_ppm), use_until: part(agent.phases.renewing_ppm) },
         timeout: fixed.map_or(FOLLOWS, Timeout::Fixed),
@@ -154,7 +159,7 @@ fn own_leases(args: &Args, setting: &Setting, plan: &Plan) -> Result<Vec<OwnLeas
     let given = (server.lease_min.as_secs_f64().min(tau), server.lease_max.as_secs_f64().max(tau));
     let asked = if args.lease.is_empty() { &[agent.lease][..] } else { &args.lease };
     let asked = asked.iter().filter(|asked| !asked.is_zero());
-    asked.map(|asked| setting.own_lease(asked.as_secs_f64(), tau, given)).collect::<Result<_, _>>().map_err(refused_for(FLAGS))
+    asked.map(|asked| setting.own_lease(asked.as_secs_f64(), tau, given)).collect::<Result<_, _>>().map_err(refused)
 }
 
 /// Objects that each agent holds, where protocols are compared.
@@ -202,59 +207,6 @@ fn rows(answer: &PlanAnswer) -> Vec<Vec<String>> {
     let others = answer.others.iter().map(|other| of(&other.what, &other.costs));
     let own = answer.own_leases.iter().map(|own| of(&format!("an agent that asks for {} s", own.asked), &own.costs));
     std::iter::once(head).chain(best).chain(others).chain(own).collect()
-}
-
-/// The picture of a plan with a rate, for the manual.
-#[cfg(test)]
-pub(crate) fn drawn(args: &Args) -> Result<Figure, Failure> {
-    let setting = setting(args, None)?;
-    let refused = refused_for(FLAGS);
-    let plan = setting.plan(&wishes(args)).map_err(refused)?;
-    let rate = setting.rate().map_err(refused)?;
-    let answer = PlanAnswer {
-        tau: plan.best.map(|best| best.tau),
-        plan,
-        others: vec![],
-        own_leases: vec![],
-        alternatives: vec![],
-        rate,
-        capture: None,
-    };
-    picture(&setting, &answer).map_err(refused)
-}
-
-fn picture(setting: &Setting, answer: &PlanAnswer) -> Result<Figure, Invalid> {
-    let middle = answer.tau.unwrap_or_else(usual);
-    let x = Axis::log("lease period τ, s", (middle / 20.0).max(ALLOWED.0), (middle * 20.0).min(ALLOWED.1));
-    let xs = x.places(200);
-    let curve = |name: &str, of: fn(&Costs) -> Magnitude| Curve::of(name, &xs, |tau| Ok(of(&setting.costs(tau)?).rounded()));
-    let curves = vec![
-        curve("renewals per request, opportunistic", |costs| costs.overhead)?,
-        curve("renewals per request, explicit", |costs| costs.overhead_explicit)?,
-        curve("share of time without data, opportunistic", |costs| costs.unavailable)?,
-        curve("share of time without data, explicit", |costs| costs.unavailable_explicit)?,
-        curve("failover, s", |costs| Magnitude::new(costs.failover))?,
-    ];
-    let best = answer.plan.best.iter().flat_map(|best| {
-        [best.overhead, best.unavailable, Magnitude::new(best.failover)].map(|y| Mark {
-            of: "recommended".to_owned(),
-            x: best.tau,
-            y: y.rounded(),
-        })
-    });
-    let asked = answer
-        .plan
-        .bounds
-        .iter()
-        .filter_map(|bound| Some(Mark { of: "asked for".to_owned(), x: bound.at_least.or(bound.at_most)?, y: bound.asked }));
-    Ok(Figure {
-        title: "What a lease period costs".to_owned(),
-        x,
-        y: Axis::log("share, or seconds", 1e-9, 1e6),
-        curves,
-        marks: best.chain(asked).collect(),
-        notes: vec![],
-    })
 }
 
 #[cfg(test)]

@@ -2,14 +2,14 @@
 //!
 //! Decides: words. Leaves to others: numbers.
 
-use super::{PlanAnswer, Seen};
-use crate::args::model::Plan as Args;
+use super::PlanAnswer;
+use crate::args::plan::Plan as Args;
 use crate::local::Failure;
-use crate::model::costs_in_rows;
-use crate::model::shown::row;
 use crate::show::{line, table};
-use cistern_model::Magnitude;
+use cistern_model::capture::Seen;
 use cistern_model::plan::{Bound, Choice, Costs, OwnLease, Setting};
+use cistern_model::{Magnitude, schemes};
+use cistern_text::row;
 
 pub(super) fn say(args: &Args, setting: &Setting, answer: &PlanAnswer) -> Result<(), Failure> {
     if let Some(seen) = &answer.capture {
@@ -42,7 +42,7 @@ pub(super) fn say(args: &Args, setting: &Setting, answer: &PlanAnswer) -> Result
         "\nOther protocols at {tau}, {} agents with 100 objects each, which they read as often, all together, as they send requests:\n",
         args.agents
     ))?;
-    table(&costs_in_rows(&answer.alternatives))
+    table(&schemes::columns(&answer.alternatives))
 }
 
 /// What it costs whom that agents ask for a period of their own.

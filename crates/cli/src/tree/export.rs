@@ -11,9 +11,9 @@ use crate::backend::Backend;
 use crate::execute::EXIT_FAILED;
 use crate::files::{listing, unexpected};
 use crate::local::{EntryRow, Failure, Request, Response};
-use crate::show::Progress;
 use crate::text::Text;
 use cistern_client::FileType;
+use cistern_text::Progress;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ const ORDINARY: u16 = 0o777;
 
 pub(crate) fn export(args: &Export) -> Result<(), Failure> {
     let mut backend = Backend::open(&args.common)?;
-    let mut progress = Progress::new();
+    let mut progress = Progress::default();
     let result = export_tree(&mut backend, args, &mut progress);
     progress.done();
     backend.close();

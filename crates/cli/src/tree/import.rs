@@ -11,9 +11,9 @@ use crate::backend::Backend;
 use crate::execute::EXIT_FAILED;
 use crate::files::{attr, mkdir_parents, unexpected};
 use crate::local::{Failure, Item, Request, Response};
-use crate::show::Progress;
 use crate::text::{Blob, Text};
 use cistern_client::FileType;
+use cistern_text::Progress;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use std::thread;
 
 pub(crate) fn import(args: &Import) -> Result<(), Failure> {
     let mut backend = Backend::open(&args.common)?;
-    let mut progress = Progress::new();
+    let mut progress = Progress::default();
     let result = import_tree(&mut backend, &args.dir, &args.path.as_os_str().into(), &mut progress);
     progress.done();
     backend.close();

@@ -4,11 +4,10 @@
 //! answers with a renewal, but for keep-alives, which are sent for nothing else), and that one sent again is the same one. Each session is
 //! an agent by itself; gaps are between requests of one session. Times are those of the capture; datagrams that it shows as one packet,
 //! as segmentation offload makes them, are counted one by one.
-//! Leaves to others: capture files (`cistern_capture`), messages (`cistern_wire`), what follows from the gaps (`cistern_model`).
+//! Leaves to others: capture files (`cistern_capture`), messages (`cistern_wire`), what follows from the gaps (`arrivals`).
 
-use crate::local::Failure;
+use crate::arrivals::Gaps;
 use cistern_capture::{ReadError, Reader};
-use cistern_model::arrivals::Gaps;
 use cistern_wire::{Datagram, Message, SessionId, segments};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,34 +18,35 @@ use std::time::Duration;
 
 /// What was seen.
 #[derive(Debug, Serialize)]
-pub(crate) struct Seen {
+pub struct Seen {
     /// Sessions with two requests or more, so with a gap.
-    pub(crate) sessions: usize,
+    pub sessions: usize,
     /// Datagrams of Cistern, in both directions.
-    pub(crate) datagrams: u64,
+    pub datagrams: u64,
     /// Datagrams that are something else, or broken.
-    pub(crate) foreign: u64,
+    pub foreign: u64,
     /// What of the capture could not be read, if anything.
-    pub(crate) unread: Option<String>,
+    pub unread: Option<String>,
     /// Requests, each counted once.
-    pub(crate) requests: u64,
+    pub requests: u64,
     /// Keep-alives, each counted once.
-    pub(crate) keep_alives: u64,
+    pub keep_alives: u64,
     /// Requests and keep-alives that were sent again.
-    pub(crate) sent_again: u64,
+    pub sent_again: u64,
     /// Share of all transmissions of requests and keep-alives that were sent again.
-    pub(crate) loss: f64,
+    pub loss: f64,
     /// Requests of one session in a second, as the gaps have it.
-    pub(crate) rate: Option<f64>,
+    pub rate: Option<f64>,
     /// Squared coefficient of variation of the gaps: 1 for random requests, more for bursts.
-    pub(crate) burstiness: Option<f64>,
+    pub burstiness: Option<f64>,
     /// The longest gap of 99 in 100, s.
-    pub(crate) gap_99: Option<f64>,
+    pub gap_99: Option<f64>,
+    /// The gaps between requests, counted.
     #[serde(skip)]
-    pub(crate) gaps: Gaps,
+    pub gaps: Gaps,
     /// The gaps as they came, session by session, s.
     #[serde(skip)]
-    pub(crate) in_order: Vec<f64>,
+    pub in_order: Vec<f64>,
 }
 
 /// One session's requests.
@@ -86,7 +86,7 @@ impl Numbers {
 ///
 /// # Errors
 /// The file cannot be opened or is no capture.
-pub(crate) fn read(path: &Path) -> Result<Seen, Failure> {
+pub fn read(path: &Path) -> Result<Seen, String> {
     read_within(path, Duration::ZERO..Duration::MAX)
 }
 
@@ -94,8 +94,8 @@ pub(crate) fn read(path: &Path) -> Result<Seen, Failure> {
 ///
 /// # Errors
 /// As [`read`].
-pub(crate) fn read_within(path: &Path, time: Range<Duration>) -> Result<Seen, Failure> {
-    let failed = |e: String| Failure::failed(format!("{}: {e}", path.display()));
+pub fn read_within(path: &Path, time: Range<Duration>) -> Result<Seen, String> {
+    let failed = |e: String| format!("{}: {e}", path.display());
     let file = File::open(path).map_err(|e| failed(e.to_string()))?;
     let mut reader = Reader::new(file);
     let mut sessions: BTreeMap<SessionId, Session> = BTreeMap::new();
@@ -239,7 +239,7 @@ mod tests {
     fn what_is_no_capture_is_said_so() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         std::io::Write::write_all(&mut file, b"#!/bin/sh\n").unwrap();
-        assert!(read(file.path()).unwrap_err().message.contains("no capture file"));
+        assert!(read(file.path()).unwrap_err().contains("no capture file"));
         assert!(read(Path::new("/nowhere/at/all")).is_err());
     }
 }

@@ -1,8 +1,8 @@
-//! Quantities on the command lines of models: rates, times in days, shares in percent.
+//! Quantities for models: rates, times in days, shares in percent.
 //!
 //! Decides: that every one of them is a finite number above zero, since no model has an answer for anything else, and neither so small
 //! nor so large, in the unit that models count in, that its inverse or a product with others is beyond `f64`.
-//! Leaves to others: spans of time in settings (`duration`), what the quantities are for.
+//! Leaves to others: what the quantities are for.
 
 /// What is beyond is no quantity of a lease, and what models compute from it might be no number.
 const RANGE: std::ops::RangeInclusive<f64> = 1e-30..=1e30;
@@ -11,7 +11,10 @@ const RANGE: std::ops::RangeInclusive<f64> = 1e-30..=1e30;
 const COUNT_MAX: f64 = 1e12;
 
 /// A finite number above zero, from 1e-30 to 1e30.
-pub(crate) fn number(text: &str) -> Result<f64, String> {
+///
+/// # Errors
+/// It is none, or beyond that range.
+pub fn number(text: &str) -> Result<f64, String> {
     within(text, finite(text)?)
 }
 
@@ -26,7 +29,10 @@ fn within(text: &str, number: f64) -> Result<f64, String> {
 }
 
 /// How many there are: a whole number from 1 to 1e12.
-pub(crate) fn count(text: &str) -> Result<f64, String> {
+///
+/// # Errors
+/// It is none, or too large.
+pub fn count(text: &str) -> Result<f64, String> {
     let count = number(text)?;
     if count > COUNT_MAX {
         Err(format!("{text} is given; it must be at most 1e12"))
@@ -38,7 +44,10 @@ pub(crate) fn count(text: &str) -> Result<f64, String> {
 }
 
 /// `10/s`, `600/min`, `1/d`, or a plain number, which is per second: events in a second.
-pub(crate) fn rate(text: &str) -> Result<f64, String> {
+///
+/// # Errors
+/// It is none, zero, or beyond what models can compute with.
+pub fn rate(text: &str) -> Result<f64, String> {
     let (count, unit) = text.split_once('/').unwrap_or((text, "s"));
     let per = match unit.trim() {
         "s" => 1.0,
@@ -52,18 +61,27 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
 }
 
 /// `2s`, `200ms`, `1d`, or a plain number, which is in seconds: seconds.
-pub(crate) fn time(text: &str) -> Result<f64, String> {
-    let span = super::duration(text)?.as_secs_f64();
+///
+/// # Errors
+/// It is none, or zero.
+pub fn time(text: &str) -> Result<f64, String> {
+    let span = crate::duration(text)?.as_secs_f64();
     if span > 0.0 { Ok(span) } else { Err("a time must be above zero here".to_owned()) }
 }
 
 /// `1%` or `0.01`.
-pub(crate) fn share(text: &str) -> Result<f64, String> {
+///
+/// # Errors
+/// It is none, zero or less, or immense.
+pub fn share(text: &str) -> Result<f64, String> {
     text.strip_suffix('%').map_or_else(|| number(text), |percent| within(text, finite(percent)? / 100.0))
 }
 
 /// `10%` or `0.1`, less than the whole.
-pub(crate) fn fraction(text: &str) -> Result<f64, String> {
+///
+/// # Errors
+/// It is none, or not between nothing and the whole.
+pub fn fraction(text: &str) -> Result<f64, String> {
     let share = share(text)?;
     if share < 1.0 { Ok(share) } else { Err(format!("{text} is given; it must be below 1, which is 100%")) }
 }

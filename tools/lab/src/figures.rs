@@ -2,106 +2,15 @@
 //!
 //! Decides: which curves a figure has, over which range, and which points of it the paper's text gives. Of the figures themselves only the
 //! captions and what the text says of them can be read in the scans at hand; parameters that the paper does not give are chosen here and
-//! said in the notes. Leaves to others: how it is drawn (the command), the models.
+//! said in the notes. Leaves to others: how it is drawn (`cistern_picture`), the models.
 
-use crate::invalid::Invalid;
-use crate::renewal::{Explicit, Lease, Parts, Stages};
-use crate::v::System;
-use serde::Serialize;
-
-/// A figure as data.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Figure {
-    /// What it shows.
-    pub title: String,
-    /// Horizontal.
-    pub x: Axis,
-    /// Vertical.
-    pub y: Axis,
-    /// Lines, in the order of their legend.
-    pub curves: Vec<Curve>,
-    /// Single points.
-    pub marks: Vec<Mark>,
-    /// What was assumed, and what else a reader must know.
-    pub notes: Vec<String>,
-}
-
-/// One direction of a figure.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Axis {
-    /// What is on it, with its unit.
-    pub label: String,
-    /// Smallest value shown.
-    pub from: f64,
-    /// Largest value shown.
-    pub to: f64,
-    /// Logarithmic.
-    pub log: bool,
-}
-
-/// A line.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Curve {
-    /// Its name in the legend.
-    pub name: String,
-    /// x and y.
-    pub points: Vec<(f64, f64)>,
-}
-
-/// A point that somebody has stated.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Mark {
-    /// Whose point, for the legend.
-    pub of: String,
-    /// Horizontal.
-    pub x: f64,
-    /// Vertical.
-    pub y: f64,
-}
-
-impl Axis {
-    /// A linear axis.
-    #[must_use]
-    pub fn linear(label: &str, from: f64, to: f64) -> Self {
-        Self { label: label.to_owned(), from, to, log: false }
-    }
-
-    /// A logarithmic axis.
-    #[must_use]
-    pub fn log(label: &str, from: f64, to: f64) -> Self {
-        Self { log: true, ..Self::linear(label, from, to) }
-    }
-
-    /// Places along it at even distances, both ends among them.
-    #[must_use]
-    pub fn places(&self, count: u32) -> Vec<f64> {
-        let at = |i: u32| {
-            let part = f64::from(i) / f64::from(count - 1);
-            if self.log { self.from * (self.to / self.from).powf(part) } else { self.from + (self.to - self.from) * part }
-        };
-        (0..count).map(at).collect()
-    }
-}
-
-impl Curve {
-    /// The values of a function.
-    ///
-    /// # Errors
-    /// The function's.
-    pub fn of(name: &str, xs: &[f64], f: impl Fn(f64) -> Result<f64, Invalid>) -> Result<Self, Invalid> {
-        let points = xs.iter().map(|x| Ok((*x, f(*x)?))).collect::<Result<_, _>>()?;
-        Ok(Self { name: name.to_owned(), points })
-    }
-}
+use cistern_model::Invalid;
+use cistern_model::renewal::{Explicit, Lease, Parts, Stages};
+use cistern_model::v::{CONSISTENCY_SHARE, FIGURE_3_ROUND_TRIP, System};
+use cistern_picture::{Axis, Curve, Figure, Mark};
 
 /// Points in a curve: a line of 700 pixels needs no more.
 const POINTS: u32 = 241;
-
-/// The number of stages that the OR paper takes.
-pub const PAPER_STAGES: Stages = Stages::Erlang(676);
-
-/// When the project's agents renew, and until when they use a lease, by default (`wire-spec.md` section 11.1).
-pub const AGENT: Parts = Parts { renew_from: 0.6, use_until: 0.8 };
 
 /// A lease of τ = 1 with the rates of the OR paper's figures, which are all relative to τ.
 fn unit(rho: f64, lambda: f64, mu: f64, stages: Stages) -> Lease {
@@ -109,10 +18,7 @@ fn unit(rho: f64, lambda: f64, mu: f64, stages: Stages) -> Lease {
 }
 
 /// Figure 7 of the OR paper: renewal message overhead.
-///
-/// # Errors
-/// None with the constants used.
-pub fn overhead() -> Result<Figure, Invalid> {
+pub(crate) fn overhead() -> Result<Figure, Invalid> {
     let x = Axis::linear("lease period τρ, in mean times between messages", 0.0, 12.0);
     let xs = Axis::linear("", 0.05, 12.0).places(POINTS);
     let curve = |name, f: fn(Lease) -> Lease, parts: Parts, stages| {
@@ -128,10 +34,10 @@ pub fn overhead() -> Result<Figure, Invalid> {
         x,
         y: Axis::log("explicit renewals per message, σ·Pr(Sx)/ρ", 1e-6, 1e2),
         curves: vec![
-            curve("explicit, renewed when over", Lease::explicit, Parts::PAPER, PAPER_STAGES)?,
-            curve("explicit, renewed from 0.6 τ", Lease::explicit, AGENT, Stages::Sharp)?,
-            curve("opportunistic, renewed from 0.6 τ", |lease| lease, AGENT, Stages::Sharp)?,
-            curve("opportunistic, renewed when over", |lease| lease, Parts::PAPER, PAPER_STAGES)?,
+            curve("explicit, renewed when over", Lease::explicit, Parts::PAPER, Stages::PAPER)?,
+            curve("explicit, renewed from 0.6 τ", Lease::explicit, Parts::AGENT, Stages::Sharp)?,
+            curve("opportunistic, renewed from 0.6 τ", |lease| lease, Parts::AGENT, Stages::Sharp)?,
+            curve("opportunistic, renewed when over", |lease| lease, Parts::PAPER, Stages::PAPER)?,
         ],
         marks: [(10.0, 0.1), (10.0, 5e-5), (2.4, 0.1), (4.7, 0.01), (7.0, 0.001)].map(|(x, y)| mark(x, y)).to_vec(),
         notes: vec![
@@ -147,17 +53,14 @@ pub fn overhead() -> Result<Figure, Invalid> {
 const FIGURE_8_FAILURES: f64 = 0.01;
 
 /// Figure 8 of the OR paper: client data availability.
-///
-/// # Errors
-/// None with the constants used.
-pub fn availability() -> Result<Figure, Invalid> {
+pub(crate) fn availability() -> Result<Figure, Invalid> {
     let x = Axis::linear("repair rate μτ, in lease periods", 0.0, 10.0);
     let xs = Axis::linear("", 0.1, 10.0).places(POINTS);
     let staged = |name: &str, rho: f64| {
-        Curve::of(name, &xs, |mu| Ok(unit(rho, FIGURE_8_FAILURES, mu, PAPER_STAGES).solve()?.unavailability().rounded()))
+        Curve::of(name, &xs, |mu| Ok(unit(rho, FIGURE_8_FAILURES, mu, Stages::PAPER).solve()?.unavailability().rounded()))
     };
     let agent = |name: &str, rho: f64| {
-        Curve::of(name, &xs, |mu| Ok(unit(rho, FIGURE_8_FAILURES, mu, Stages::Sharp).solve_early(AGENT)?.unavailability().rounded()))
+        Curve::of(name, &xs, |mu| Ok(unit(rho, FIGURE_8_FAILURES, mu, Stages::Sharp).solve_early(Parts::AGENT)?.unavailability().rounded()))
     };
     Ok(Figure {
         title: "Share of time without data (OR paper, figure 8)".to_owned(),
@@ -192,17 +95,14 @@ fn by_sharing(of: impl Fn(&System, f64) -> f64) -> Result<Vec<Curve>, Invalid> {
 }
 
 /// Figure 1 of the V paper: relative server consistency load over the lease term.
-///
-/// # Errors
-/// None with the constants used.
-pub fn v_load() -> Result<Figure, Invalid> {
+pub(crate) fn v_load() -> Result<Figure, Invalid> {
     let mark = |x, y| Mark { of: "from the paper's text".to_owned(), x, y };
     Ok(Figure {
         title: "Messages for consistency at the server (V paper, figure 1)".to_owned(),
         x: terms().0,
         y: Axis::linear("load beside that of the term zero", 0.0, 2.0),
         curves: by_sharing(System::relative_load)?,
-        marks: vec![mark(10.0, 0.1), mark(10.0, 1.0 - 0.2 / crate::v::CONSISTENCY_SHARE)],
+        marks: vec![mark(10.0, 0.1), mark(10.0, 1.0 - 0.2 / CONSISTENCY_SHARE)],
         notes: vec![
             "Formula (1) with table 2. The point for S = 10 follows from \"total server traffic is 20 % less\", of which consistency is 30 %."
                 .to_owned(),
@@ -212,10 +112,7 @@ pub fn v_load() -> Result<Figure, Invalid> {
 }
 
 /// Figure 2 of the V paper: delay due to consistency.
-///
-/// # Errors
-/// None with the constants used.
-pub fn v_delay() -> Result<Figure, Invalid> {
+pub(crate) fn v_delay() -> Result<Figure, Invalid> {
     Ok(Figure {
         title: "Delay that consistency adds to a read or write (V paper, figure 2)".to_owned(),
         x: terms().0,
@@ -226,14 +123,8 @@ pub fn v_delay() -> Result<Figure, Invalid> {
     })
 }
 
-/// The round trip of figure 3, s.
-pub const FIGURE_3_ROUND_TRIP: f64 = 0.1;
-
 /// Figure 3 of the V paper: added delay with a round trip of 100 ms.
-///
-/// # Errors
-/// None with the constants used.
-pub fn v_far_delay() -> Result<Figure, Invalid> {
+pub(crate) fn v_far_delay() -> Result<Figure, Invalid> {
     let mark = |x, y| Mark { of: "from the paper's text".to_owned(), x, y };
     Ok(Figure {
         title: "Added delay with a round trip of 100 ms (V paper, figure 3)".to_owned(),

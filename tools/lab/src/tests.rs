@@ -1,27 +1,20 @@
 //! The pictures of `docs/models.md` are those that the commands make.
 
-use super::{compare, papers, real, simulate};
-use crate::args::model::{Model, Plan};
-use crate::args::{Cistern, Command};
+use crate::args::{Cli, Model};
+use crate::{compare, figures, papers, real, simulate};
+use cistern_model::claims;
 use cistern_model::simulated::Arrivals;
-use cistern_model::{claims, figures};
 use clap::Parser;
 use std::path::Path;
 
-fn command(line: &str) -> Command {
-    Cistern::try_parse_from(line.split(' ')).unwrap().command
-}
-
-fn plan(line: &str) -> Plan {
-    let Command::Plan(args) = command(line) else { panic!("{line} is no plan") };
-    args
+fn command(line: &str) -> Model {
+    Cli::try_parse_from(line.split(' ')).unwrap().model
 }
 
 #[test]
 fn the_manual_s_pictures_are_made_by_the_commands() {
-    let Command::Model(Model::Compare(cluster)) = command("cistern model compare") else { panic!() };
-    let Command::Model(Model::Simulate(runs)) = command("cistern model simulate") else { panic!() };
-    let wanted = plan("cistern plan --rate 10/s --fail-every 1d --repair 2s --overhead 1% --recover-within 2s");
+    let Model::Compare(cluster) = command("cistern-lab compare") else { panic!() };
+    let Model::Simulate(runs) = command("cistern-lab simulate") else { panic!() };
     let figures = [
         ("figure-7", figures::overhead().unwrap()),
         ("figure-8", figures::availability().unwrap()),
@@ -31,7 +24,6 @@ fn the_manual_s_pictures_are_made_by_the_commands() {
         ("table", papers::picture(&claims::all().unwrap())),
         ("compare", compare::picture(&cluster).unwrap()),
         ("simulate", simulate::drawn(&runs)),
-        ("plan", crate::plan::drawn(&wanted).unwrap()),
     ];
     let manual = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/models.md")).unwrap();
     for (name, figure) in figures {
@@ -41,7 +33,7 @@ fn the_manual_s_pictures_are_made_by_the_commands() {
             std::fs::write(&path, &svg).unwrap();
         }
         let drawn = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(drawn == svg, "{} has drifted; write it anew by CISTERN_WRITE_DOCS=1 cargo test -p cistern-cli manual", path.display());
+        assert!(drawn == svg, "{} has drifted; write it anew by CISTERN_WRITE_DOCS=1 cargo test -p cistern-lab manual", path.display());
         assert!(manual.contains(&format!("models/{name}.svg")), "{name} is not in docs/models.md");
     }
 }
@@ -49,26 +41,22 @@ fn the_manual_s_pictures_are_made_by_the_commands() {
 #[test]
 fn every_flag_of_a_number_refuses_what_is_none() {
     for line in [
-        "cistern model overhead --tau-rho",
-        "cistern model overhead --tau-rho 1 --k",
-        "cistern model overhead --tau-rho 1 --sigma",
-        "cistern model choose-k --delta",
-        "cistern model choose-k --epsilon",
-        "cistern model compare --agents",
-        "cistern model compare --tau",
-        "cistern model simulate --requests",
-        "cistern plan --rate",
-        "cistern plan --rate 1/s --fail-every",
-        "cistern plan --rate 1/s --overhead",
-        "cistern plan --rate 1/s --recover-within",
+        "cistern-lab overhead --tau-rho",
+        "cistern-lab overhead --tau-rho 1 --k",
+        "cistern-lab overhead --tau-rho 1 --sigma",
+        "cistern-lab choose-k --delta",
+        "cistern-lab choose-k --epsilon",
+        "cistern-lab compare --agents",
+        "cistern-lab compare --tau",
+        "cistern-lab simulate --requests",
     ] {
         for bad in ["0", "-1", "nan", "inf", "-inf", "1e999", "ten"] {
-            let error = Cistern::try_parse_from(line.split(' ').chain([bad])).unwrap_err().to_string();
+            let error = Cli::try_parse_from(line.split(' ').chain([bad])).unwrap_err().to_string();
             assert!(error.contains("invalid value"), "{line} {bad}: {error}");
         }
     }
     for k in ["1000001", "99999999999999999999", "1.5"] {
-        assert!(Cistern::try_parse_from(["cistern", "model", "overhead", "--tau-rho", "1", "--k", k]).is_err(), "{k}");
+        assert!(Cli::try_parse_from(["cistern-lab", "overhead", "--tau-rho", "1", "--k", k]).is_err(), "{k}");
     }
 }
 

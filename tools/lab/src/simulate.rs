@@ -1,19 +1,18 @@
-//! `cistern model simulate`: solved and simulated beside each other, in a table and on one picture.
+//! `cistern-lab simulate`: solved and simulated beside each other, in a table and on one picture.
 //!
 //! Decides: which policies, periods and arrivals are run, and how far the two are apart. Each is run twice over: by agents that follow the
 //! papers' policies and nothing else, and, where the agent of this project has such a policy, by its real core against the real server.
 //! Leaves to others: the simulations (`cistern_model::simulated`, `real`), the solutions.
 
-use super::real;
-use super::shown::{refused, row, show};
-use crate::args::model::Simulate;
-use crate::local::Failure;
-use crate::plan::capture;
-use crate::show::{Progress, line};
-use cistern_model::figures::{AGENT, Axis, Curve, Figure, Mark};
+use crate::args::Simulate;
+use crate::real;
+use crate::show::{Failure, line, refused, show, table};
+use cistern_model::capture;
 use cistern_model::renewal::{Explicit, Lease, Parts, Stages};
 use cistern_model::simulated::{self, Arrivals, Policy, Scene};
 use cistern_model::{Invalid, Magnitude};
+use cistern_picture::{Axis, Curve, Figure, Mark};
+use cistern_text::{Progress, row};
 use serde::Serialize;
 
 /// Lease periods that are run, in mean gaps between requests.
@@ -25,35 +24,35 @@ const FAILURES: f64 = 0.05;
 const REQUESTS: f64 = 5.0;
 
 /// Bursts: one gap in ten is long, twenty times as long as the others.
-pub(super) const BURSTS: Arrivals = Arrivals::Bursts { long: 0.1, times: 20.0 };
+pub(crate) const BURSTS: Arrivals = Arrivals::Bursts { long: 0.1, times: 20.0 };
 
 /// One quantity of one run.
 #[derive(Debug, Serialize)]
-pub(super) struct Pair {
+pub(crate) struct Pair {
     quantity: &'static str,
     policy: &'static str,
     arrivals: &'static str,
     /// τρ, or μτ for the share of time without data.
     x: f64,
-    pub(super) solved: f64,
-    pub(super) simulated: f64,
+    pub(crate) solved: f64,
+    pub(crate) simulated: f64,
     /// simulated/solved − 1.
-    pub(super) off: f64,
+    pub(crate) off: f64,
     /// Why the two are further apart than [`OFF_MAX`].
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) why: Option<String>,
+    pub(crate) why: Option<String>,
 }
 
 /// How far simulated and solved may be apart at any point.
 const OFF_MAX: f64 = 0.15;
 
 impl Pair {
-    pub(super) fn new(quantity: &'static str, policy: &'static str, arrivals: &'static str, x: f64, solved: f64, simulated: f64) -> Self {
+    pub(crate) fn new(quantity: &'static str, policy: &'static str, arrivals: &'static str, x: f64, solved: f64, simulated: f64) -> Self {
         Self { quantity, policy, arrivals, x, solved, simulated, off: simulated / solved - 1.0, why: None }
     }
 
     /// Says why the two are far apart, if they are: `lost` sessions, or too few of the `events` that make the quantity.
-    pub(super) fn explained(mut self, lost: u64, events: f64) -> Self {
+    pub(crate) fn explained(mut self, lost: u64, events: f64) -> Self {
         if self.off.abs() <= OFF_MAX {
             return self;
         }
@@ -77,13 +76,13 @@ struct Run {
 
 const RUNS: [Run; 4] = [
     Run { name: "explicit, renewed when over", policy: Policy::Heartbeat(Parts::PAPER), parts: Parts::PAPER },
-    Run { name: "explicit, renewed from 0.6 τ", policy: Policy::Heartbeat(AGENT), parts: AGENT },
-    Run { name: "opportunistic, renewed from 0.6 τ", policy: Policy::Opportunistic(AGENT), parts: AGENT },
+    Run { name: "explicit, renewed from 0.6 τ", policy: Policy::Heartbeat(Parts::AGENT), parts: Parts::AGENT },
+    Run { name: "opportunistic, renewed from 0.6 τ", policy: Policy::Opportunistic(Parts::AGENT), parts: Parts::AGENT },
     Run { name: "opportunistic, renewed when over", policy: Policy::Opportunistic(Parts::PAPER), parts: Parts::PAPER },
 ];
 
-pub(super) fn simulate(args: &Simulate) -> Result<(), Failure> {
-    let trace = args.from.as_deref().map(capture::read).transpose()?.map(|seen| Arrivals::Traced(seen.in_order));
+pub(crate) fn simulate(args: &Simulate) -> Result<(), Failure> {
+    let trace = args.from.as_deref().map(capture::read).transpose().map_err(Failure::failed)?.map(|seen| Arrivals::Traced(seen.in_order));
     let pairs = run(args, trace.as_ref()).map_err(refused)?;
     let mut rows = vec![row([&"quantity", &"policy", &"arrivals", &"x", &"solved", &"simulated", &"off"])];
     rows.extend(pairs.iter().map(|p| row([&p.quantity, &p.policy, &p.arrivals, &p.x, &p.solved, &p.simulated, &p.off])));
@@ -125,7 +124,7 @@ const fn real_requests_with_outages(args: &Simulate) -> u64 {
 }
 
 fn run(args: &Simulate, trace: Option<&Arrivals>) -> Result<Vec<Pair>, Invalid> {
-    let mut progress = Progress::new();
+    let mut progress = Progress::default();
     let mut pairs = overheads(args, trace, true, &mut progress)?;
     for run in &RUNS {
         for mu in REPAIRS {
@@ -193,19 +192,19 @@ fn unavailability(args: &Simulate, run: &Run, mu: f64) -> Result<Pair, Invalid> 
 }
 
 /// The share of outages, mended at the rate `mu`, that last so long that an agent of this project stops to use a lease just renewed.
-pub(super) fn outlive(mu: f64) -> f64 {
-    (-mu * AGENT.use_until).exp()
+pub(crate) fn outlive(mu: f64) -> f64 {
+    (-mu * Parts::AGENT.use_until).exp()
 }
 
 /// How many independent events make the overhead of a run: renewals, or, where they come in bursts, the long gaps that make them.
-pub(super) fn events(requests: u64, arrivals: &Arrivals, solved: f64) -> f64 {
+pub(crate) fn events(requests: u64, arrivals: &Arrivals, solved: f64) -> f64 {
     let share = if matches!(arrivals, Arrivals::Poisson) { solved } else { solved.min(0.1) };
     number(requests) * share
 }
 
 /// A count, as it is multiplied.
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-pub(super) const fn number(count: u64) -> f64 {
+pub(crate) const fn number(count: u64) -> f64 {
     count as f64
 }
 
@@ -225,7 +224,7 @@ fn in_words(args: &Simulate, pairs: &[Pair]) -> Result<(), Failure> {
             let off = format!("{:+.1} %", pair.off * 100.0);
             row([&pair.x, &pair.policy, &pair.arrivals, &number(pair.solved), &number(pair.simulated), &off])
         });
-        crate::show::table(&std::iter::once(head).chain(cells).collect::<Vec<_>>())?;
+        table(&std::iter::once(head).chain(cells).collect::<Vec<_>>())?;
     }
     for far in pairs.iter().filter_map(said) {
         line(format!("\n{far}"))?;
@@ -269,6 +268,6 @@ fn picture(pairs: &[Pair], trace: Option<&Arrivals>) -> Result<Figure, Invalid> 
 
 /// The manual's picture.
 #[cfg(test)]
-pub(super) fn drawn(args: &Simulate) -> Figure {
-    picture(&overheads(args, None, false, &mut Progress::new()).unwrap(), None).unwrap()
+pub(crate) fn drawn(args: &Simulate) -> Figure {
+    picture(&overheads(args, None, false, &mut Progress::default()).unwrap(), None).unwrap()
 }

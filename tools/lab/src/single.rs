@@ -1,14 +1,13 @@
-//! One lease with the parameters that are given: `cistern model overhead`, `availability` and `choose-k`.
+//! One lease with the parameters that are given: `cistern-lab overhead`, `availability` and `choose-k`.
 //!
 //! Decides: what a person is told beside the numbers: what they mean, and why two of them differ. Leaves to others: the models.
 
-use super::shown::{digits, refused, refused_for, row, show};
-use crate::args::model::{Availability, ChooseK, Overhead};
-use crate::local::Failure;
-use crate::show::line;
-use cistern_model::figures::{Axis, Curve, Figure, Mark};
+use crate::args::{Availability, ChooseK, Overhead};
+use crate::show::{Failure, line, refused, refused_for, show, table};
 use cistern_model::renewal::{Explicit, Lease, Stages, closed_form};
 use cistern_model::{Invalid, Magnitude, stages};
+use cistern_picture::{Axis, Curve, Figure, Mark};
+use cistern_text::{digits, row};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -32,7 +31,7 @@ const OVERHEAD_FLAGS: &[(&str, &str)] =
 const AVAILABILITY_FLAGS: &[(&str, &str)] =
     &[("ρτ", "--rho, --tau"), ("λτ", "--lambda, --tau"), ("μτ", "--mu, --tau"), ("στ", "--sigma, --tau")];
 
-pub(super) fn overhead(args: &Overhead) -> Result<(), Failure> {
+pub(crate) fn overhead(args: &Overhead) -> Result<(), Failure> {
     let answer = overhead_of(args, args.tau_rho).map_err(refused_for(OVERHEAD_FLAGS))?;
     let rows = [
         row([&"tau_rho", &"k", &"opportunistic", &"explicit", &"closed_form"]),
@@ -69,7 +68,7 @@ fn overhead_in_words(answer: &OverheadAnswer) -> Result<(), Failure> {
     };
     line(format!("A lease period of {} mean times between requests, as a chain of {} stages.", answer.tau_rho, answer.k))?;
     line("Renewals that are sent only to renew, for each ordinary request:\n")?;
-    crate::show::table(&[
+    table(&[
         row([&"  renewed by every request", &answer.opportunistic, &one_for(answer.opportunistic)]),
         row([&"  renewed only on purpose", &answer.explicit, &one_for(answer.explicit)]),
         row([&"  1/(e^τρ − 1)", &answer.closed_form, &"the first, for a period of exactly τ, without failures"]),
@@ -140,7 +139,7 @@ struct AvailabilityAnswer {
     k: u32,
 }
 
-pub(super) fn availability(args: &Availability) -> Result<(), Failure> {
+pub(crate) fn availability(args: &Availability) -> Result<(), Failure> {
     let solve = |lease: Lease| lease.solve().map_err(refused_for(AVAILABILITY_FLAGS));
     let lease = availability_lease(args);
     let (by_requests, on_purpose) = (solve(lease)?, solve(lease.explicit())?);
@@ -173,7 +172,7 @@ pub(super) fn availability(args: &Availability) -> Result<(), Failure> {
                 Magnitude::new(args.lambda / (args.lambda + args.mu))
             ))?;
             line(format!("Share of the time for which an agent with a lease of {} s is without its data:\n", args.tau))?;
-            crate::show::table(&[
+            table(&[
                 row([&"  renewed by every request", &opportunistic, &format!("{} s a day", opportunistic * 86_400.0)]),
                 row([&"  renewed only on purpose", &explicit, &format!("{} s a day", explicit * 86_400.0)]),
             ])?;
@@ -226,7 +225,7 @@ fn short(number: f64) -> String {
     Magnitude::new(number).to_string()
 }
 
-pub(super) fn choose_k(args: &ChooseK) -> Result<(), Failure> {
+pub(crate) fn choose_k(args: &ChooseK) -> Result<(), Failure> {
     let choice = stages::choose(args.delta, args.epsilon).map_err(refused)?;
     let erlang = choice.erlang.map_or_else(|| "more than a million".to_owned(), |k| k.to_string());
     let rows = [
@@ -252,7 +251,7 @@ pub(super) fn choose_k(args: &ChooseK) -> Result<(), Failure> {
                 args.delta * 100.0,
                 (1.0 - args.epsilon) * 100.0
             ))?;
-            crate::show::table(&[
+            table(&[
                 row([&"  by Chebyshev", &choice.chebyshev, &"1/(δ²ε): holds for any distribution, so it asks for too many"]),
                 row([&"  by the central limit theorem", &choice.clt, &format!("(z/δ)² with z = Φ⁻¹(1 − ε/2) = {z:.6}")]),
                 row([

@@ -1,14 +1,13 @@
-//! One lease term of the V paper with the parameters that are given: `cistern model gc`.
+//! One lease term of the V paper with the parameters that are given: `cistern-lab gc`.
 //!
 //! Decides: what a person is told beside the numbers. Leaves to others: the formulas (`cistern_model::v`).
 
-use super::shown::{refused, row, show};
-use crate::args::model::{Asking, Gc};
-use crate::local::Failure;
-use crate::show::line;
-use cistern_model::figures::{Axis, Curve, Figure, Mark};
+use crate::args::{Asking, Gc};
+use crate::show::{Failure, line, refused, show, table};
 use cistern_model::v::{Approval, System, TABLE_2};
 use cistern_model::{Invalid, Magnitude};
+use cistern_picture::{Axis, Curve, Figure, Mark};
+use cistern_text::row;
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -28,7 +27,7 @@ struct TermCosts {
     break_even_term_s: Option<f64>,
 }
 
-pub(super) fn term(args: &Gc) -> Result<(), Failure> {
+pub(crate) fn term(args: &Gc) -> Result<(), Failure> {
     let system = system(args);
     system.check().map_err(refused)?;
     let answer = TermCosts {
@@ -90,7 +89,7 @@ fn in_words(args: &Gc, answer: &TermCosts) -> Result<(), Failure> {
         args.clients, args.reads, args.writes, args.sharing, args.term
     ))?;
     let part = number(answer.load_per_s / answer.load_without_per_s * 100.0);
-    crate::show::table(&[
+    table(&[
         row([
             &"  messages for consistency at the server",
             &format!("{}/s", number(answer.load_per_s)),

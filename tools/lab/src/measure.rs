@@ -1,27 +1,29 @@
-//! `cistern model measure`: overhead on the real stack, on one picture with what is solved and simulated.
+//! `cistern-lab measure`: overhead on the real stack, on one picture with what is solved and simulated.
 //!
-//! Decides: a real server process and real agents on loopback, each with a lock to keep its lease for and requests at random times, their
+//! Decides: a real server and real agents on loopback, in this process, each with a lock to keep its lease for and requests at random times, their
 //! datagrams in capture files; what is counted in those is requests and keep-alives. For each rate there are agents that every answer
 //! renews, and as many with opportunistic renewal off, which are asked for the very same at the very same times.
-//! Invariant: nothing outlives the command, and only loopback is used. Leaves to others: counting (`plan::capture`), the models.
+//! Invariant: nothing outlives the command, and only loopback is used. Leaves to others: counting (`cistern_model::capture`), the models.
 
-use super::real;
-use super::shown::{refused, row, show};
-use crate::args::model::Measure;
-use crate::demo::Player;
-use crate::local::Failure;
-use crate::plan::capture::{self, Seen};
-use crate::show::{Progress, line};
-use crate::signals::End;
+use crate::args::Measure;
+use crate::real;
+use crate::server::Measured;
+use crate::show::{Failure, line, refused, show, table};
 use cistern_client::{Client, IdlePolicy, Recorder};
-use cistern_model::figures::{AGENT, Axis, Curve, Figure, Mark};
+use cistern_model::capture::{self, Seen};
+use cistern_model::renewal::Parts;
 use cistern_model::simulated::{Arrivals, Policy, Scene, simulate};
 use cistern_model::{Invalid, Magnitude};
+use cistern_picture::{Axis, Curve, Figure, Mark};
+use cistern_text::{Progress, row};
 use rand::rngs::ChaCha12Rng;
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Rates of requests that are measured, in requests a lease period.
@@ -54,7 +56,7 @@ struct Point {
     real_cores: f64,
 }
 
-pub(super) fn measure(args: &Measure) -> Result<(), Failure> {
+pub(crate) fn measure(args: &Measure) -> Result<(), Failure> {
     if !(0.1..=60.0).contains(&args.tau) || args.span < 10.0 * args.tau || args.span > 3_600.0 {
         return Err(Failure::usage("--tau must be 100 ms to 60 s, and --for ten times as long at least, and at most an hour".to_owned()));
     }
@@ -83,7 +85,7 @@ pub(super) fn measure(args: &Measure) -> Result<(), Failure> {
                 let numbers = [p.tau_rho, p.measured, p.solved, p.simulated, p.real_cores].map(number);
                 row([&numbers[0], &p.policy, &p.requests, &p.keep_alives, &numbers[1], &numbers[2], &numbers[3], &numbers[4]])
             });
-            crate::show::table(&std::iter::once(head).chain(cells).collect::<Vec<_>>())?;
+            table(&std::iter::once(head).chain(cells).collect::<Vec<_>>())?;
             line("\nn keep-alives are off by about 1/√n; that requests come late on a busy machine changes the figures, too.")
         },
     )
@@ -103,15 +105,12 @@ struct Part {
 fn run(args: &Measure) -> Result<Vec<(Part, Seen)>, Failure> {
     let end = End::catch()?;
     let dir = tempfile::tempdir().map_err(|e| Failure::failed(format!("no temporary directory: {e}")))?;
-    let (state, lease) = (dir.path().join("server").to_string_lossy().into_owned(), format!("{:.0}us", args.tau * 1e6));
-    let server =
-        Player::start(&["serve", "--volatile", "--new-cluster", "--listen", "127.0.0.1:0", "--state", &state, "--lease", &lease], None)?;
-    let address =
-        server.ready["listen"][0].as_str().ok_or_else(|| Failure::failed("the server did not say where it listens".to_owned()))?;
+    let server = Measured::start(Duration::from_secs_f64(args.tau))?;
+    let address = &server.address.to_string();
     let parts = OPPORTUNISTIC.into_iter().flat_map(|opportunistic| {
         (0..RATES.len()).flat_map(move |rate| (0..args.agents).map(move |number| Part { opportunistic, rate, number }))
     });
-    let (mut progress, end, dir) = (Progress::new(), &end, dir.path());
+    let (mut progress, end, dir) = (Progress::default(), &end, dir.path());
     std::thread::scope(|scope| {
         let threads: Vec<_> = parts.map(|part| (part, scope.spawn(move || agent(args, end, address, part, dir)))).collect();
         let until = Instant::now() + Duration::from_secs_f64(args.span);
@@ -162,11 +161,37 @@ fn agent(args: &Measure, end: &End, server: &str, part: Part, dir: &Path) -> Res
     drop(held);
     drop(client);
     recorder.finish();
-    capture::read_within(&path, from..to)
+    capture::read_within(&path, from..to).map_err(Failure::failed)
 }
 
 const fn policy(opportunistic: bool) -> &'static str {
     if opportunistic { "opportunistic" } else { "explicit" }
+}
+
+/// Whether this program was asked to end: SIGINT or SIGTERM.
+#[derive(Clone)]
+struct End(Arc<AtomicBool>);
+
+impl End {
+    fn catch() -> Result<Self, Failure> {
+        let end = Self(Arc::default());
+        for signal in [SIGINT, SIGTERM] {
+            flag::register(signal, Arc::clone(&end.0)).map_err(|e| Failure::failed(format!("signals: {e}")))?;
+        }
+        Ok(end)
+    }
+
+    /// Waits so long; whether it was asked to end meanwhile, within a twentieth of a second.
+    fn wait(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if self.0.load(Ordering::Relaxed) || left.is_zero() {
+                return self.0.load(Ordering::Relaxed);
+            }
+            std::thread::sleep(left.min(Duration::from_millis(50)));
+        }
+    }
 }
 
 /// Waits, unless the command is asked to end.
@@ -188,8 +213,8 @@ fn points(args: &Measure, seen: &[(Part, Seen)]) -> Result<Vec<Point>, Invalid> 
         let of = seen.iter().filter(|(part, _)| (part.rate, part.opportunistic) == (rate, opportunistic));
         let (requests, keep_alives) = of.fold((0, 0), |sum, (_, seen)| (sum.0 + seen.requests, sum.1 + seen.keep_alives));
         let tau_rho = float(requests.max(1)) / periods;
-        let after = AGENT.renew_from * tau_rho;
-        let policy_simulated = if opportunistic { Policy::Opportunistic(AGENT) } else { Policy::Heartbeat(AGENT) };
+        let after = Parts::AGENT.renew_from * tau_rho;
+        let policy_simulated = if opportunistic { Policy::Opportunistic(Parts::AGENT) } else { Policy::Heartbeat(Parts::AGENT) };
         let scene = Scene { policy: policy_simulated, arrivals: Arrivals::Poisson, rho: 1.0, tau: tau_rho, lambda: 0.0, mu: 0.0 };
         points.push(Point {
             policy: policy(opportunistic),
@@ -209,8 +234,8 @@ fn picture(points: &[Point]) -> Result<Figure, Invalid> {
     let xs = Axis::linear("", 0.1, 6.0).places(200);
     let curve = |name, after: f64| Curve::of(name, &xs, move |x| Ok(Arrivals::Poisson.overhead(after * x)));
     let curves = vec![
-        Curve::of("explicit, renewed from 0.6 τ (solved)", &xs, |x| Ok(1.0 / (AGENT.renew_from * x)))?,
-        curve("opportunistic, renewed from 0.6 τ (solved)", AGENT.renew_from)?,
+        Curve::of("explicit, renewed from 0.6 τ (solved)", &xs, |x| Ok(1.0 / (Parts::AGENT.renew_from * x)))?,
+        curve("opportunistic, renewed from 0.6 τ (solved)", Parts::AGENT.renew_from)?,
         curve("opportunistic, renewed when over (the paper's)", 1.0)?,
     ];
     let mark = |of: &str, x: f64, y: f64| Mark { of: of.to_owned(), x, y };

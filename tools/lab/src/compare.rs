@@ -1,17 +1,17 @@
-//! Lease protocols beside each other: `cistern model compare`, and the alternatives of a plan.
+//! Lease protocols beside each other: `cistern-lab compare`.
 //!
 //! Decides: columns and words, and which simulated agents stand for which protocol. Leaves to others: what each protocol costs
 //! (`cistern_model::schemes`), the simulation (`cistern_model::simulated`).
 
-use super::shown::{digits, refused_for, row, show};
-use super::single::decades;
-use crate::args::model::Compare;
-use crate::local::Failure;
-use crate::show::line;
-use cistern_model::figures::{AGENT, Axis, Curve, Figure, Mark};
-use cistern_model::schemes::{Cluster, Cost};
+use crate::args::Compare;
+use crate::show::{Failure, line, refused_for, show, table};
+use crate::single::decades;
+use cistern_model::renewal::Parts;
+use cistern_model::schemes::{self, Cluster, Cost};
 use cistern_model::simulated::{Arrivals, Policy, Scene, simulate};
 use cistern_model::{Invalid, Magnitude};
+use cistern_picture::{Axis, Curve, Figure, Mark};
+use cistern_text::{digits, row};
 use serde::Serialize;
 
 /// Requests of a simulated agent; how many renewals there must be among them for the result to say something (10 % off by chance), and
@@ -40,7 +40,7 @@ struct Compared {
     messages_simulated: Option<f64>,
 }
 
-pub(super) fn compare(args: &Compare) -> Result<(), Failure> {
+pub(crate) fn compare(args: &Compare) -> Result<(), Failure> {
     let costs = cluster(args, args.tau).compare().map_err(refused_for(FLAGS))?;
     let simulated = costs.iter().map(|cost| messages_simulated(args, cost.name, args.tau, SIMULATED)).collect::<Result<Vec<_>, _>>();
     let simulated = simulated.map_err(refused_for(FLAGS))?;
@@ -72,13 +72,13 @@ pub(super) fn compare(args: &Compare) -> Result<(), Failure> {
                 "{} agents with {} objects each, τ = {} s; an agent reads an object {} times and sends {} other requests a second:\n",
                 args.agents, args.objects, args.tau, args.reads, args.rate
             ))?;
-            let mut table = costs_in_rows(&costs);
+            let mut columns = schemes::columns(&costs);
             let simulated =
                 all.iter().map(|row| row.messages_simulated.map_or_else(|| "too few".to_owned(), |n| Magnitude::new(n).to_string()));
-            for (cells, cell) in table.iter_mut().zip(std::iter::once("simulated".to_owned()).chain(simulated)) {
+            for (cells, cell) in columns.iter_mut().zip(std::iter::once("simulated".to_owned()).chain(simulated)) {
                 cells.insert(2, cell);
             }
-            crate::show::table(&table)?;
+            table(&columns)?;
             line(
                 "\nMessages are those that the server sends or receives for leases, two for a renewal. Locks cost records in all of them.",
             )?;
@@ -89,17 +89,6 @@ pub(super) fn compare(args: &Compare) -> Result<(), Failure> {
             line("Recovery is from the failure; with OR from the first message that goes unanswered, as the server notes no times.")
         },
     )
-}
-
-/// The costs as columns for people.
-pub(crate) fn costs_in_rows(costs: &[Cost]) -> Vec<Vec<String>> {
-    let head = row([&"protocol", &"messages/s", &"records", &"timers", &"recovery, s", &"without data", &""]);
-    let cells = costs.iter().map(|cost| {
-        let number = |n: f64| Magnitude::new(n).to_string();
-        let recovery = format!("{:.2}, at most {:.2}", cost.recovery_mean, cost.recovery_most);
-        row([&cost.name, &cost.messages, &cost.records, &number(cost.timers), &recovery, &cost.unavailable, &cost.what])
-    });
-    std::iter::once(head).chain(cells).collect()
 }
 
 /// Messages a second by agents that follow the protocol's policy; `None` where too few were seen, or no agent could be so large.
@@ -113,8 +102,8 @@ fn messages_simulated(args: &Compare, protocol: &str, tau: f64, requests: u64) -
         "per-object" => (Policy::OnRead { leases: objects }, args.reads * args.objects),
         "batched" => (Policy::OnRead { leases: 1 }, args.reads * args.objects),
         "volume" => (Policy::Volumes { objects, volumes, long_term: args.long_term }, args.reads * args.objects),
-        "heartbeat" => (Policy::Heartbeat(AGENT), args.rate),
-        _ => (Policy::Opportunistic(AGENT), args.rate),
+        "heartbeat" => (Policy::Heartbeat(Parts::AGENT), args.rate),
+        _ => (Policy::Opportunistic(Parts::AGENT), args.rate),
     };
     let (lambda, mu) = (1.0 / args.network.fail_every, 1.0 / args.network.repair);
     let counted = simulate(&Scene { policy, arrivals: Arrivals::Poisson, rho, tau, lambda, mu }, requests, 1)?;
@@ -133,7 +122,7 @@ fn cluster(args: &Compare, tau: f64) -> Cluster {
         requests: args.rate,
         tau,
         long_term: args.long_term,
-        parts: AGENT,
+        parts: Parts::AGENT,
         failures: 1.0 / args.network.fail_every,
         repairs: 1.0 / args.network.repair,
         delivery_timeout: config.delivery_timeout.as_secs_f64(),
@@ -141,7 +130,7 @@ fn cluster(args: &Compare, tau: f64) -> Cluster {
     }
 }
 
-pub(super) fn picture(args: &Compare) -> Result<Figure, Invalid> {
+pub(crate) fn picture(args: &Compare) -> Result<Figure, Invalid> {
     let x = Axis::log("lease period τ, s", args.tau / 20.0, args.tau * 20.0);
     let mut curves: Vec<Curve> = Vec::new();
     for tau in x.places(120) {

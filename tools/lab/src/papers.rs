@@ -1,20 +1,20 @@
-//! What the papers show and say: `cistern model figure`, `gc-figure` and `table`.
+//! What the papers show and say: `cistern-lab figure`, `gc-figure` and `table`.
 //!
 //! Decides: how a figure is told without a picture, and the table of claims with its verdicts. Leaves to others: figures and claims.
 
-use super::shown::{refused, row, show};
-use crate::args::model::{GcFigure, OrFigure, Shown, Table};
-use crate::local::Failure;
-use crate::show::line;
+use crate::args::{GcFigure, OrFigure, Shown, Table};
+use crate::figures;
+use crate::show::{self, Failure, line, refused, show};
 use cistern_model::claims::{self, Claim, Kind, Verdict};
-use cistern_model::figures::{self, Axis, Figure, Mark};
 use cistern_model::{Invalid, Magnitude};
+use cistern_picture::{Axis, Figure, Mark};
+use cistern_text::row;
 
-pub(super) fn or_figure(args: &OrFigure) -> Result<(), Failure> {
+pub(crate) fn or_figure(args: &OrFigure) -> Result<(), Failure> {
     figure(&args.shown, if args.number == 7 { figures::overhead() } else { figures::availability() })
 }
 
-pub(super) fn v_figure(args: &GcFigure) -> Result<(), Failure> {
+pub(crate) fn v_figure(args: &GcFigure) -> Result<(), Failure> {
     let drawn = match args.number {
         1 => figures::v_load(),
         2 => figures::v_delay(),
@@ -46,7 +46,7 @@ fn in_words(figure: &Figure) -> Result<(), Failure> {
         let ys = figure.curves.iter().filter_map(|curve| curve.points.get(i)).map(|(_, y)| Magnitude::new(*y).to_string());
         rows.push(std::iter::once(format!("{x:.2}")).chain(ys).collect());
     }
-    crate::show::table(&rows)?;
+    show::table(&rows)?;
     line(format!("\nDown the columns: {}.", figure.y.label))?;
     if let Some(mark) = figure.marks.first() {
         let points: Vec<_> = figure.marks.iter().map(|mark| format!("({}, {})", mark.x, Magnitude::new(mark.y))).collect();
@@ -58,7 +58,7 @@ fn in_words(figure: &Figure) -> Result<(), Failure> {
     line("--svg FILE draws it, --csv and --json print all points.")
 }
 
-pub(super) fn table(args: &Table) -> Result<(), Failure> {
+pub(crate) fn table(args: &Table) -> Result<(), Failure> {
     let claims = claims::all().map_err(refused)?;
     let mut rows =
         vec![row([&"number", &"paper", &"section", &"claim", &"kind", &"relation", &"paper_value", &"our_value", &"verdict", &"why"])];
@@ -108,7 +108,7 @@ fn because(claim: &Claim) -> String {
 }
 
 /// Each statement as a point: what comes out here beside what the paper says.
-pub(super) fn picture(claims: &[Claim]) -> Figure {
+pub(crate) fn picture(claims: &[Claim]) -> Figure {
     let of = |claim: &Claim| match (claim.verdict, claim.relation) {
         (Verdict::Differs, _) => "differs",
         _ if claim.kind == Kind::Words => "statement in words, holds",
@@ -124,7 +124,7 @@ pub(super) fn picture(claims: &[Claim]) -> Figure {
     let last = marks.last().map_or(1.0, |mark| mark.x + 1.0);
     Figure {
         title: "The papers' numbers: what comes out here beside what they say".to_owned(),
-        x: Axis::linear("number of the statement in `cistern model table`", 0.0, last),
+        x: Axis::linear("number of the statement in `cistern-lab table`", 0.0, last),
         y: Axis::log("our value / the paper's value", 10f64.powf(bottom), 10f64.powf(top)),
         curves: vec![],
         marks,
