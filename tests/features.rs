@@ -1,4 +1,5 @@
-//! What is built: every library of the workspace once, whichever package `-p` names; and nothing of the laboratory for the product.
+//! What is built: every library of the workspace once, whichever package `-p` names; and nothing of the laboratory for the product. And whether
+//! the README names all of it.
 //!
 //! Cargo unites the features that the chosen packages and all below them ask of a crate. Where two choices come to different features of
 //! one crate, it and everything above it is compiled again. `Cargo.toml` therefore asks for all features at one place; where a feature comes
@@ -39,6 +40,20 @@ fn what_is_installed_links_no_simulator_and_draws_nothing() {
         assert!(!["cistern-sim", "cistern-lab", "cistern-picture", "plotters", "csv"].contains(&package), "{package}");
     }
     assert!(linked.contains_key("cistern-server"));
+}
+
+#[test]
+fn readme_names_every_crate_and_tool() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let rows = readme.lines().filter_map(|line| line.strip_prefix("| [`")?.split('`').next());
+    let named: BTreeSet<String> =
+        rows.filter(|name| name.starts_with("crates/") || name.starts_with("tools/")).map(str::to_owned).collect();
+    let of = |dir: &'static str| {
+        let entries = std::fs::read_dir(root.join(dir)).unwrap();
+        entries.map(move |entry| format!("{dir}/{}", entry.unwrap().file_name().to_string_lossy()))
+    };
+    assert_eq!(named, of("crates").chain(of("tools")).collect());
 }
 
 /// The packages of the workspace.
