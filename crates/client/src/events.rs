@@ -92,7 +92,7 @@ impl<E: Event> Mailbox<E> {
 }
 
 /// Events as they come. [`next`](Self::next) awaits one under any runtime, [`next_timeout`](Self::next_timeout) blocks for a time, and a
-/// `for` loop blocks until the last. With the feature `stream` it is a `futures_core::Stream`.
+/// `for` loop blocks until the last. It is also a `futures_core::Stream`.
 #[derive(Debug)]
 pub struct Events<'a, E> {
     home: &'a Home,
@@ -182,7 +182,6 @@ impl<'a, E: Event> IntoIterator for Events<'a, E> {
     }
 }
 
-#[cfg(feature = "stream")]
 #[allow(private_bounds, reason = "the kinds of events are this crate's")]
 impl<E: Event + Unpin> futures_core::Stream for Events<'_, E> {
     type Item = E;

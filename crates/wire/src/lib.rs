@@ -34,7 +34,6 @@ mod notice;
 mod recovery;
 mod registry;
 mod reply;
-#[cfg(any(test, feature = "samples"))]
 mod samples;
 mod shown;
 mod status;
@@ -66,7 +65,6 @@ pub use reply::{
     BatchFailed, Batched, Changed, Data, Done, Failed, Granted, ItemResult, Listing, LockRefused, LockRows, Reply, ReplyKind, ServerReport,
     Stated, Walked, Xattr, XattrNames,
 };
-#[cfg(any(test, feature = "samples"))]
 pub use samples::{reply_samples, samples};
 pub use shape::{Case, FieldInfo, Shape, Shown};
 pub use shown::{Escaped, Printable, is_printable};
