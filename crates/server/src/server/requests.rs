@@ -36,6 +36,24 @@ enum Verdict {
     Drop(Dropped),
 }
 
+impl Verdict {
+    #[inline]
+    const fn of(admission: Admission<'_>) -> Self {
+        match admission {
+            Admission::Fresh => Self::Fresh,
+            Admission::Executing => Self::Executing,
+            Admission::Done(Stored::Bytes(_)) => Self::Kept,
+            Admission::Done(Stored::Recompute) => Self::TooLargeToKeep,
+            Admission::Queued => Self::Queued,
+            Admission::Fenced => Self::Fenced,
+            Admission::OtherBody => Self::OtherBody,
+            Admission::BelowFloor => Self::Drop(Dropped::BelowFloor),
+            Admission::Ahead => Self::Drop(Dropped::NonceAhead),
+            Admission::BeyondWindow => Self::Drop(Dropped::BeyondWindow),
+        }
+    }
+}
+
 impl Server {
     /// One request.
     pub(crate) fn request(&mut self, origin: MessageCx, raw: Raw<'_>) {
@@ -58,18 +76,7 @@ impl Server {
         let limit = ask.limit.min(session.max_datagram).max(SMALL);
         let digest = digest(raw);
         let floor = session.cache.floor();
-        let verdict = match session.cache.admit(nonce, ask.floor(), digest, &mut self.replies) {
-            Admission::Fresh => Verdict::Fresh,
-            Admission::Executing => Verdict::Executing,
-            Admission::Done(Stored::Bytes(_)) => Verdict::Kept,
-            Admission::Done(Stored::Recompute) => Verdict::TooLargeToKeep,
-            Admission::Queued => Verdict::Queued,
-            Admission::Fenced => Verdict::Fenced,
-            Admission::OtherBody => Verdict::OtherBody,
-            Admission::BelowFloor => Verdict::Drop(Dropped::BelowFloor),
-            Admission::Ahead => Verdict::Drop(Dropped::NonceAhead),
-            Admission::BeyondWindow => Verdict::Drop(Dropped::BeyondWindow),
-        };
+        let verdict = Verdict::of(session.cache.admit(nonce, ask.floor(), digest, &mut self.replies));
         if session.cache.floor() > floor && !session.tasks.is_empty() {
             self.drop_given_up(key);
         }
