@@ -7,51 +7,27 @@
 //! engine. Invariant: nothing that was ever promised is cut off: what cannot be read is cut only if it is the last of the newest journal,
 //! no whole transaction lies behind it and no newer one is witnessed; a copy of it is kept, and it is put back when the engine then turns
 //! out to lack something ([`Cut::undo`]).
-//! Leaves to others: lists of tables and names (`guard::tables`), tables and their blocks (the engine), what was promised (`witness`).
-//!
-//! The layouts are those of fjall 3.1 and lsm-tree 3.1, read from their sources; `format::ENGINE` names the version, and tests drive this
-//! code over files that the engine wrote.
-//!
-//! | batch in a journal | |
-//! |---|---|
-//! | head | 1: u8, items: u32, sequence number: u64 |
-//! | item, as often | 2: u8, kind: u8, compression: u8, keyspace: u64, key length: u16, value length: u32, stored length: u32, key, value |
-//! | end | 3: u8, XXH3-64 of the items: u64, `FJL` 3 |
-//!
-//! Integers are little endian. The first item of each batch is the transaction's own record ([`Mark`]).
+//! Leaves to others: how the engine's files are laid out (`guard::layout`), tables and their blocks (the engine), what was promised
+//! (`witness`).
 
-mod renew;
-mod tables;
+mod layout;
 
-pub(crate) use renew::renew_journal;
-pub(crate) use tables::sync_names;
+pub(crate) use layout::{renew_journal, sync_names};
 
 use crate::witness;
+use layout::{BATCH_MIN, Broken, Journal};
 use nix::errno::Errno;
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
-use nix::unistd::{Whence, lseek};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader, Read, Write as _};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufReader, Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use xxhash_rust::xxh3::xxh3_64;
 
 /// The key of the record that each transaction writes of itself; no key of the server's begins so.
 pub(crate) const MARK_KEY: &[u8] = &[0];
 /// Where the bytes cut off a journal are kept, in the store's directory; the last ones cut, for whoever has to look into it.
 const CUT: &str = "cut-off";
 
-const VERSION: &[u8] = b"FJL\x03";
-const HEAD: u8 = 1;
-const ITEM: u8 = 2;
-const END: u8 = 3;
-const ITEM_HEAD_LEN: usize = 20;
-/// In the first item of a batch: lengths of key and value (the latter twice), and the key, which is [`MARK_KEY`].
-const MARK_LENGTHS_AND_KEY: [u8; 11] = [1, 0, 16, 0, 0, 0, 16, 0, 0, 0, 0];
-/// Length of a batch of one item, its mark.
-const BATCH_MIN: usize = 13 + 1 + ITEM_HEAD_LEN + 1 + 16 + 13;
-/// Largest value that is believed; the largest written is a block of contents.
-const VALUE_MAX: u32 = 1 << 20;
 /// Sequence numbers that the engine may use for itself between two transactions: a few for each flush and compaction.
 const STEP_MAX: u64 = 1 << 20;
 
@@ -105,11 +81,11 @@ pub(crate) fn check(dir: &Path, data: &Path) -> io::Result<Result<Checked, Strin
             0
         }
     };
-    if fs::read(data.join("version"))? != VERSION {
+    if !layout::is_known(data)? {
         return Ok(Err("the engine's file `version`".to_owned()));
     }
     sync_names(data)?;
-    if let Err(what) = tables::check(data)? {
+    if let Err(what) = layout::check_lists(data)? {
         return Ok(Err(what));
     }
     check_journals(dir, data, promised)
@@ -127,18 +103,6 @@ fn from_disk(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Journals, oldest first.
-fn journals(data: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(data)? {
-        let path = entry?.path();
-        let id = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".jnl")).and_then(|id| id.parse().ok());
-        found.extend(id.map(|id| (id, path)));
-    }
-    found.sort_unstable();
-    Ok(found)
-}
-
 /// What was read of all journals so far.
 #[derive(Default)]
 struct JournalsRead {
@@ -147,14 +111,37 @@ struct JournalsRead {
     seqno: u64,
 }
 
+impl JournalsRead {
+    /// Reads batches as long as they are whole; gives where they end. An error: whole batches that were never written so.
+    fn read(&mut self, journal: &mut Journal<BufReader<File>>) -> io::Result<Result<u64, String>> {
+        loop {
+            let start = journal.at();
+            let (seqno, mark) = match journal.batch() {
+                Ok(batch) => batch,
+                Err(Broken::Torn) => return Ok(Ok(start)),
+                Err(Broken::Io(e)) => return Err(e),
+            };
+            let Some(mark) = mark else { return Ok(Err(format!("has a transaction without a number at byte {start}"))) };
+            if self.mark.is_some_and(|before| before.number + 1 != mark.number) {
+                let before = self.mark.map_or(0, |before| before.number);
+                return Ok(Err(format!("has transaction {} after {before} at byte {start}", mark.number)));
+            }
+            if !mark.allows(seqno) || (self.mark.is_some() && seqno <= self.seqno) {
+                return Ok(Err(format!("has a wrong sequence number at byte {start}")));
+            }
+            *self = Self { mark: Some(mark), seqno };
+        }
+    }
+}
+
 fn check_journals(dir: &Path, data: &Path, promised: u64) -> io::Result<Result<Checked, String>> {
-    let journals = journals(data)?;
+    let journals = layout::journals(data)?;
     let mut seen = JournalsRead::default();
     let mut torn = None;
     for (at, (_, path)) in journals.iter().enumerate() {
         let newest = at + 1 == journals.len();
         let mut journal = Journal::open(path)?;
-        let end = match journal.run(&mut seen)? {
+        let end = match seen.read(&mut journal)? {
             Ok(end) => end,
             Err(what) => return Ok(Err(format!("{} {what}", path.display()))),
         };
@@ -169,7 +156,7 @@ fn check_journals(dir: &Path, data: &Path, promised: u64) -> io::Result<Result<C
         }
         let rest = Rest::read(path, end)?;
         // Each transaction is synced before the next is begun: a crash tears the last, and nothing lies behind it.
-        if let Some((at, number)) = rest.whole_batch(&seen)? {
+        if let Some((at, number)) = rest.whole_batch(&seen) {
             let what = format!("cannot be read at byte {end}, and the whole transaction {number} follows at byte {at}");
             return Ok(Err(format!("{} {what}", path.display())));
         }
@@ -205,27 +192,17 @@ impl Rest {
     }
 
     /// Where in the file the first whole transaction begins that may come after what was seen, and its number.
-    fn whole_batch(&self, seen: &JournalsRead) -> io::Result<Option<(u64, u64)>> {
+    fn whole_batch(&self, seen: &JournalsRead) -> Option<(u64, u64)> {
         // Contents may look like a journal: a number that cannot follow is none of this store's.
         let most = (self.bytes.len() / BATCH_MIN) as u64 + 1;
         for at in 0..self.bytes.len() {
-            let bytes = &self.bytes[at..];
-            // The first item, as every transaction has it, up to its keyspace and from its lengths on.
-            if bytes[0] != HEAD || bytes.get(13..16) != Some(&[ITEM, 0, 0]) || bytes.get(24..35) != Some(&MARK_LENGTHS_AND_KEY) {
-                continue;
-            }
-            let mut journal = Journal { input: bytes, at: 0, items: Vec::new() };
-            let (seqno, mark) = match journal.batch() {
-                Ok((seqno, Some(mark))) => (seqno, mark),
-                Ok((_, None)) | Err(Broken::Torn) => continue,
-                Err(Broken::Io(e)) => return Err(e),
-            };
+            let Some((seqno, mark)) = layout::whole_batch(&self.bytes[at..]) else { continue };
             let follows = seen.mark.is_none_or(|last| mark.number > last.number && mark.number - last.number <= most && seqno > seen.seqno);
             if follows && mark.allows(seqno) {
-                return Ok(Some((self.start + at as u64, mark.number)));
+                return Some((self.start + at as u64, mark.number));
             }
         }
-        Ok(None)
+        None
     }
 
     /// Cuts it off, keeping a copy.
@@ -261,127 +238,4 @@ impl Cut {
         file.set_len(self.rest.len)?;
         file.sync_all()
     }
-}
-
-/// A journal that is read from its start.
-struct Journal<R> {
-    input: R,
-    at: u64,
-    items: Vec<u8>,
-}
-
-/// Why a batch is not one.
-enum Broken {
-    Io(io::Error),
-    /// It ends before its end, or is not what was written.
-    Torn,
-}
-
-impl From<io::Error> for Broken {
-    fn from(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::UnexpectedEof { Self::Torn } else { Self::Io(error) }
-    }
-}
-
-impl Journal<BufReader<File>> {
-    fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { input: BufReader::with_capacity(1 << 18, from_disk(path)?), at: 0, items: Vec::new() })
-    }
-
-    /// Reads batches as long as they are whole; gives where they end. An error: whole batches that were never written so.
-    fn run(&mut self, seen: &mut JournalsRead) -> io::Result<Result<u64, String>> {
-        loop {
-            let start = self.at;
-            let (seqno, mark) = match self.batch() {
-                Ok(batch) => batch,
-                Err(Broken::Torn) => return Ok(Ok(start)),
-                Err(Broken::Io(e)) => return Err(e),
-            };
-            let Some(mark) = mark else { return Ok(Err(format!("has a transaction without a number at byte {start}"))) };
-            if seen.mark.is_some_and(|before| before.number + 1 != mark.number) {
-                let before = seen.mark.map_or(0, |before| before.number);
-                return Ok(Err(format!("has transaction {} after {before} at byte {start}", mark.number)));
-            }
-            if !mark.allows(seqno) || (seen.mark.is_some() && seqno <= seen.seqno) {
-                return Ok(Err(format!("has a wrong sequence number at byte {start}")));
-            }
-            *seen = JournalsRead { mark: Some(mark), seqno };
-        }
-    }
-
-    /// Whether nothing was ever written from `end` on.
-    fn rest_is_blank(&mut self, end: u64) -> io::Result<bool> {
-        let mut chunk = vec![0; 1 << 16];
-        let mut at = end;
-        loop {
-            // A new journal is a hole of 64 MiB, which need not be read.
-            at = match lseek(self.input.get_ref(), i64::try_from(at).unwrap_or(i64::MAX), Whence::SeekData) {
-                Ok(data) => u64::try_from(data).unwrap_or(at).max(at),
-                Err(Errno::ENXIO) => return Ok(true),
-                // Where a file system knows no holes, all is read.
-                Err(Errno::EINVAL | Errno::EOPNOTSUPP) => at,
-                Err(e) => return Err(e.into()),
-            };
-            match self.input.get_ref().read_at(&mut chunk, at)? {
-                0 => return Ok(true),
-                n if chunk[..n].iter().all(|byte| *byte == 0) => at += n as u64,
-                _ => return Ok(false),
-            }
-        }
-    }
-}
-
-impl<R: Read> Journal<R> {
-    /// Reads one batch: its sequence number, and what it says of itself.
-    fn batch(&mut self) -> Result<(u64, Option<Mark>), Broken> {
-        let head: [u8; 13] = self.take()?;
-        if head[0] != HEAD {
-            return Err(Broken::Torn);
-        }
-        let count = u32::from_le_bytes([head[1], head[2], head[3], head[4]]);
-        let seqno = little(&head[5..]);
-        self.items.clear();
-        let mut mark = None;
-        for n in 0..count {
-            let (key, value) = self.item()?;
-            if n == 0 && self.items[key.clone()] == *MARK_KEY {
-                mark = Mark::from_bytes(&self.items[value]);
-            }
-        }
-        let end: [u8; 13] = self.take()?;
-        if end[0] != END || little(&end[1..9]) != xxh3_64(&self.items) || end[9..] != *VERSION {
-            return Err(Broken::Torn);
-        }
-        Ok((seqno, mark))
-    }
-
-    /// Reads one item to the end of `items`; where its key and its value are there.
-    fn item(&mut self) -> Result<(std::ops::Range<usize>, std::ops::Range<usize>), Broken> {
-        let head: [u8; 1 + ITEM_HEAD_LEN] = self.take()?;
-        let key_len = usize::from(u16::from_le_bytes([head[11], head[12]]));
-        let value_len = u32::from_le_bytes([head[13], head[14], head[15], head[16]]);
-        let stored_len = u32::from_le_bytes([head[17], head[18], head[19], head[20]]);
-        if head[0] != ITEM || value_len != stored_len || value_len > VALUE_MAX {
-            return Err(Broken::Torn);
-        }
-        self.items.extend_from_slice(&head);
-        let key = self.items.len();
-        let value = key + key_len;
-        let end = value + value_len as usize;
-        self.items.resize(end, 0);
-        self.input.read_exact(&mut self.items[key..])?;
-        self.at += (end - key) as u64;
-        Ok((key..value, value..end))
-    }
-
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], Broken> {
-        let mut bytes = [0; N];
-        self.input.read_exact(&mut bytes)?;
-        self.at += N as u64;
-        Ok(bytes)
-    }
-}
-
-fn little(bytes: &[u8]) -> u64 {
-    bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
