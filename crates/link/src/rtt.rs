@@ -23,9 +23,6 @@ pub const RTO_MIN: Duration = Duration::from_millis(20);
 /// τ/8 of the default τ; a wrong guess costs one needless copy.
 pub const RTO_INITIAL: Duration = Duration::from_millis(100);
 
-/// The cap on the timeout where nobody set another: τ/8 for the default τ of 2 s.
-pub const RTO_CAP_DEFAULT: Duration = Duration::from_millis(250);
-
 /// The finest variation trusted: sleeping is done in whole milliseconds.
 const GRANULARITY_NS: u64 = MS;
 
