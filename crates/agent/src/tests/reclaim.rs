@@ -519,6 +519,23 @@ fn end_that_a_busy_server_put_off_is_said_once_after_another_restart() {
     assert!(said.iter().all(|nonce| [2, 3].contains(nonce)), "once for each of the two sessions: {said:?}");
 }
 
+#[test]
+fn lock_that_was_to_be_asked_for_again_is_asked_for_in_the_next_session() {
+    let mut script = Script::open(Config::default());
+    let op = script.start(lock(7, Mode::Exclusive, Wait::Forever));
+    let echo = script.sends(&[lock_request(2, 0, 7, Mode::Exclusive, LockWait::Queue)]);
+    script.say(&[Ack { nonce: 2, echo, reply: Reply::Failed(Failed { status: Status::IN_GRACE, retry_ms: 400 }) }.into()]);
+    script.say(&[Hint { echo, detail: Bytes8(b"") }.into()]);
+    script.shake_amid(SECOND, &RECLAIMABLE);
+    let echo = script.sends(&[complete(1, 0, SESSION)]);
+    script.say(&[done(1, echo)]);
+    let is_lock = |sent: &Sent| sent.messages().iter().any(|message| matches!(message, Message::Lock(_)));
+    let sent = script.run(600);
+    let asked = sent.iter().rfind(|(_, sent)| is_lock(sent)).expect("the lock is asked for");
+    assert_eq!(asked.1.datagram().header.session, SECOND);
+    script.agent.cancel(script.now(), op);
+}
+
 fn nonces_of_completes(sent: &Sent) -> Vec<u64> {
     let nonce = |message| if let Message::ReclaimComplete(complete) = message { Some(complete.ask.nonce) } else { None };
     sent.messages().into_iter().filter_map(nonce).collect()

@@ -5,7 +5,7 @@
 use cistern_sim::plan::{Plan, Profile};
 use cistern_sim::run::run;
 
-const SEEDS: [(Profile, u64, &str); 20] = [
+const SEEDS: [(Profile, u64, &str); 22] = [
     (Profile::Calm, 2_526, "a lock was given back under the generation of before, while its downgrade was on the way"),
     (Profile::Calm, 20_731, "the same, by RELEASE"),
     (Profile::Clocks, 2_219, "the same, by a request for another run"),
@@ -30,6 +30,8 @@ const SEEDS: [(Profile, u64, &str); 20] = [
         "reads given up while none arrived took the floor beyond what the server believes, and all was dropped from then on",
     ),
     (Profile::Lossy, 1, "the same"),
+    (Profile::Restart, 28, "a lock that was to be asked for again after the grace was forgotten with its session"),
+    (Profile::Disk, 84, "the same"),
 ];
 
 #[test]
