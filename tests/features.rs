@@ -37,7 +37,7 @@ fn no_choice_of_packages_builds_a_library_again() {
 fn what_is_installed_links_no_simulator_and_draws_nothing() {
     let linked = features(&["-p", "cistern"], "normal");
     for package in linked.keys().map(|name| name.split(' ').next().unwrap_or_default()) {
-        assert!(!["cistern-sim", "cistern-lab", "cistern-picture", "plotters", "csv"].contains(&package), "{package}");
+        assert!(!["cistern-sim", "cistern-lab", "cistern-picture", "cistern-netfault", "plotters", "csv"].contains(&package), "{package}");
     }
     assert!(linked.contains_key("cistern-server"));
 }
