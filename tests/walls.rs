@@ -73,10 +73,10 @@ const PLAIN: [&str; 10] = [
     "crates/client",
     "crates/cli",
     "crates/run",
-    "crates/audit",
+    "tools/audit",
     "crates/capture",
-    "crates/faults",
-    "crates/picture",
+    "tools/faults",
+    "tools/picture",
 ];
 
 #[test]

@@ -100,7 +100,7 @@ pub(super) fn judge(args: &AuditArgs, out: &mut impl Write) -> Result<u8, Failur
 fn wanted(only: &[String]) -> Result<Vec<Bug>, Failure> {
     let named = |name: &String| {
         let known = Bug::ALL.iter().find(|bug| bug.name().eq_ignore_ascii_case(name));
-        known.copied().ok_or_else(|| Failure::new(EXIT_USAGE, format!("there is no bug {name}; crates/sim/BUGS.md lists them")))
+        known.copied().ok_or_else(|| Failure::new(EXIT_USAGE, format!("there is no bug {name}; tools/sim/BUGS.md lists them")))
     };
     if only.is_empty() { Ok(Bug::ALL.to_vec()) } else { only.iter().map(named).collect() }
 }

@@ -86,7 +86,7 @@ pub struct BugsArgs {
 
 fn bug(text: &str) -> Result<Bug, String> {
     let known = |bug: &&Bug| bug.name().eq_ignore_ascii_case(text.trim());
-    Bug::ALL.iter().find(known).copied().ok_or_else(|| "no bug that is built in; the ledger crates/sim/BUGS.md lists them".to_owned())
+    Bug::ALL.iter().find(known).copied().ok_or_else(|| "no bug that is built in; the ledger tools/sim/BUGS.md lists them".to_owned())
 }
 
 /// Options of `run`.
