@@ -164,7 +164,11 @@ pub(super) fn notice(evidence: &Evidence<'_>, event: &Event, court: &mut Court) 
             let own = session.own.get(&LockId { object, class: LockClass::Advisory });
             let came_back = match request.granted {
                 Some((granted, by)) => by > seq || own.and_then(|own| own.disowned).is_some_and(|(up_to, _)| granted <= up_to),
-                None => request.cancelled.is_some() || request.wait_over < Some(seq) || own.is_some_and(|own| own.disowned.is_some()),
+                None => {
+                    // Of a CANCEL the answer may pass later, or be lost.
+                    let cancel = session.controls.is_short() || session.controls.iter().any(|(_, control)| control.cancels == nonce);
+                    cancel || request.wait_over < Some(seq) || own.is_some_and(|own| own.disowned.is_some())
+                }
             };
             accuse_unless(came_back, rule, (evidence, event, first), court, || tell("no grant of it came back"));
         }

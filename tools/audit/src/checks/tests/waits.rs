@@ -60,6 +60,16 @@ pub(super) fn cancelled(mistake: &str) -> Audit {
 }
 
 #[test]
+fn wait_may_be_over_before_the_answer_to_its_cancel_is_seen() {
+    let mut audit = one();
+    audit.up(0, 5, 1, &[asks(1, 7, Mode::Exclusive, LockWait::Queue)]);
+    audit.up(0, 5, 2, &[Cancel { serial: 1, nonce: 1 }.into()]);
+    let lock = LockId { object: ObjectId(7), class: LockClass::Advisory };
+    audit.down(0, 5, 1, &[queued(1, 1), WaitOver { seq: 1, nonce: 1, lock, status: Status::ECANCELED }.into()]);
+    assert_eq!((count(&audit, Rule::WaitOver).consistent, count(&audit, Rule::WaitOver).violations), (1, 0));
+}
+
+#[test]
 fn every_way_to_end_a_wait_wrongly_is_found() {
     let over = ["no place", "too soon", "reason", "after a grant", "lock", "nobody"].map(|mistake| (Rule::WaitOver, mistake));
     let cancels = [
