@@ -64,15 +64,20 @@ impl<T> Slab<T> {
     ///
     /// # Panics
     /// With 2^32 - 1 values, which the bounds of the tables exclude.
+    #[inline]
     pub fn insert(&mut self, value: T) -> u32 {
         self.len += 1;
         let at = self.free;
-        if at != NONE {
-            let place = core::mem::replace(self.place(at), Place::Used(value));
-            let Place::Free(next) = place else { unreachable!("a number on the free list names no value") };
-            self.free = next;
-            return at;
+        if at == NONE {
+            return self.append(value);
         }
+        let place = core::mem::replace(self.place(at), Place::Used(value));
+        let Place::Free(next) = place else { unreachable!("a number on the free list names no value") };
+        self.free = next;
+        at
+    }
+
+    fn append(&mut self, value: T) -> u32 {
         if self.pieces.last().is_none_or(|piece| piece.len() == PIECE) {
             self.pieces.push(Vec::with_capacity(PIECE));
         }

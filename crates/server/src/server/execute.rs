@@ -103,6 +103,7 @@ pub(crate) fn bounded<T>(progress: Progress, run: Result<T, Stop>) -> Result<T, 
 
 impl Server {
     /// Runs an operation from its start.
+    #[inline]
     pub(crate) fn execute(&mut self, call: Call, raw: Raw<'_>, seen: &Seen) -> Run {
         let run = match raw.kind {
             // What is asked most, without a message made of it first.

@@ -110,27 +110,37 @@ impl Server {
             Freshness::Stale => return self.drop_datagram(path, Dropped::StalePacket),
             Freshness::Ahead => return self.drop_datagram(path, Dropped::PacketAhead),
         }
-        if !datagram.is_requests_only() {
+        let session = if datagram.is_requests_only() {
+            session
+        } else {
             self.path_responses(key, path, highest, bytes);
-        }
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
+            let Some(session) = self.sessions.get_mut(key) else {
+                return;
+            };
+            session
         };
+        let moved = path.remote != session.path.remote;
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# A server MUST NOT act on a datagram of a session, nor note its packet number, from an address not proven for that session,
         //# unless it has the PATH_RESPONSE that proves it.
-        if !session.is_proven(path) && !bugs::is(Bug::A1) {
+        if moved && !session.is_proven(path) && !bugs::is(Bug::A1) {
             self.challenge_path(key, path, bytes.len(), highest);
             return self.drop_datagram(path, Dropped::UnprovenAddress);
         }
         session.replay.note(header.packet);
-        let slot = session.slot;
+        if !moved && highest {
+            // The same peer, perhaps at another of this host's own addresses: answers leave from the one last asked.
+            session.path = path;
+        }
+        let (slot, is_good) = (session.slot, session.standing().is_good());
         trace!("{}: packet {} of session {} from {}, {} bytes", self.who, header.packet, header.session, path.remote, bytes.len());
         // Who gives a superseded session up does not go on in it.
-        if !session.standing().is_good() && datagram.raw().any(|raw| raw.kind != Kind::EndSession) {
+        if !is_good && datagram.raw().any(|raw| raw.kind != Kind::EndSession) {
             self.watch_for_clone(key, path);
         }
-        self.came_by(key, path, bytes.len(), highest);
+        if moved {
+            self.challenge_path(key, path, bytes.len(), highest);
+        }
         self.prefetch(slot, bytes);
         let origin = MessageCx { key, slot, packet: header.packet };
         if datagram.is_requests_only() {
@@ -200,21 +210,6 @@ impl Server {
         //# A receiver MUST count drops by reason.
         self.stats.count_dropped(reason);
         trace!("{}: dropped a datagram from {}: {}", self.who, path.remote, reason.name());
-    }
-
-    /// A fresh datagram of `len` bytes came for the session by `path`, which is proven; `highest`: its packet number is above all before.
-    pub(crate) fn came_by(&mut self, key: SessionKey, path: Path, len: usize, highest: bool) {
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
-        if path.remote == session.path.remote {
-            // The same peer, perhaps at another of this host's own addresses: answers leave from the one last asked.
-            if highest {
-                session.path = path;
-            }
-            return;
-        }
-        self.challenge_path(key, path, len, highest);
     }
 
     /// Challenges an address from which a fresh datagram of `len` bytes came for the session, which stays at the one proven last.

@@ -77,14 +77,17 @@ impl Server {
         let digest = digest(raw);
         let floor = session.cache.floor();
         let verdict = Verdict::of(session.cache.admit(nonce, ask.floor(), digest, &mut self.replies));
-        if session.cache.floor() > floor && !session.tasks.is_empty() {
+        let session = if session.cache.floor() > floor && !session.tasks.is_empty() {
             self.drop_given_up(key);
-        }
+            let Some(session) = self.sessions.get_mut(key) else {
+                return;
+            };
+            session
+        } else {
+            session
+        };
         match verdict {
             Verdict::Fresh => {
-                let Some(session) = self.sessions.get_mut(key) else {
-                    return;
-                };
                 //= wire-spec.md#11-2-delivery
                 //# The server MUST execute a request at most once, however often it arrives.
                 // An agent that no longer awaits what it asked a slow store for could otherwise have any number of replies held.

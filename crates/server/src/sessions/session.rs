@@ -189,6 +189,7 @@ impl Session {
     }
 
     /// Appends what `encode` writes: one message to the agent. The only way by which one comes into being, but for WELCOME.
+    #[inline]
     fn produce(&mut self, now: Instant, pool: &mut Pool, travel: Travel, encode: impl FnOnce(&mut Vec<u8>)) {
         if travel.kind.renews() {
             self.renewed(now);
@@ -197,6 +198,7 @@ impl Session {
     }
 
     /// Appends what `encode` writes, and puts the session, `key`, into the line of those that have something to send.
+    #[inline]
     pub(crate) fn push(&mut self, key: SessionKey, now: Instant, sending: &mut Sending, travel: Travel, encode: impl FnOnce(&mut Vec<u8>)) {
         self.produce(now, sending.pool(), travel, encode);
         sending.line_up(key, &mut self.in_line);
