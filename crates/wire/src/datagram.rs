@@ -336,6 +336,7 @@ impl<'a> Raw<'a> {
 }
 
 /// Where in the body of a kind the first object stands, by its layout.
+#[expect(clippy::cast_possible_truncation, reason = "the pattern lets nothing larger through")]
 const OBJECT_AT: [Option<u8>; 256] = {
     let (mut all, mut at) = ([None; 256], 0);
     while at < Kind::ALL.len() {

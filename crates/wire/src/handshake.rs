@@ -118,6 +118,7 @@ body! {
 impl<'a> Hello<'a> {
     /// The first HELLO of an agent's first handshake, which asks for nothing in particular.
     #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the default is far below 65,536")]
     pub const fn new(agent: AgentId, handshake: u64) -> Self {
         Self {
             handshake,

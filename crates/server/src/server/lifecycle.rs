@@ -198,9 +198,13 @@ impl Server {
     fn rescued(&mut self, key: SessionKey, decided: Instant) {
         self.lease_timers.cancel(key);
         self.stats.rescues += 1;
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
+        if bugs::is(Bug::M13) || bugs::is(Bug::M14) || bugs::is(Bug::M24) {
+            // Or what is still missing would fail it again at once.
+            session.outbox.as_mut().into_iter().for_each(|outbox| outbox.give_up());
+        }
         let late = self.now.since(decided);
         info!("{}: {} is rescued: what was missing came {late:?} after its failure", self.who, session.who());
         let parked = session.tasks.clone();

@@ -154,19 +154,21 @@ pub(super) fn notice(evidence: &Evidence<'_>, event: &Event, court: &mut Court) 
         (Some((_, generation)), _) if request.granted.is_some_and(|(granted, _)| granted != generation) => {
             court.broken(rule, event, first, tell("it was given another grant before"));
         }
-        (Some(_), _) if let Some(cancelled) = request.cancelled => {
+        (Some(_), _) if let Some(cancelled) = request.cancelled.filter(|cancelled| cancelled.packet < event.packet) => {
             court.broken(rule, event, Some(cancelled.frame), tell("it was cancelled"));
         }
         (Some(_), _) if request.wait_over.is_some_and(|over| over < seq) => {
             court.broken(rule, event, first, tell("its wait was over"));
         }
+        (None, Some(Status::ECANCELED)) if session.notices.is_short() || session.controls.is_short() => court.open(rule, Why::Forgotten),
         (None, Some(Status::ECANCELED)) => {
             let own = session.own.get(&LockId { object, class: LockClass::Advisory });
             let came_back = match request.granted {
-                Some((granted, by)) => by > seq || own.and_then(|own| own.disowned).is_some_and(|(up_to, _)| granted <= up_to),
+                // Or the lock was granted anew since, and the request is asked about once more.
+                Some((granted, by)) => by > seq || !session.grant_stands(LockId { object, class: LockClass::Advisory }, granted),
                 None => {
                     // Of a CANCEL the answer may pass later, or be lost.
-                    let cancel = session.controls.is_short() || session.controls.iter().any(|(_, control)| control.cancels == nonce);
+                    let cancel = session.controls.iter().any(|(_, control)| control.cancels == nonce);
                     cancel || request.wait_over < Some(seq) || own.is_some_and(|own| own.disowned.is_some())
                 }
             };

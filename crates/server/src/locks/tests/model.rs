@@ -357,7 +357,7 @@ impl Model {
                     assert_eq!(self.held[&(session, lock)].1, mode);
                 }
                 LockDecision::WaitOver { nonce, .. } => {
-                    self.lines.values_mut().for_each(|line| line.retain(|waiting| waiting.nonce != nonce))
+                    self.lines.values_mut().for_each(|line| line.retain(|waiting| waiting.nonce != nonce));
                 }
                 LockDecision::DemandDelayed { .. } => {}
                 // Whoever is in good standing answers.
