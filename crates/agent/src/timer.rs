@@ -38,9 +38,8 @@ pub(crate) enum Timer {
 }
 
 impl Timer {
-    /// Whether it is about what was asked in the present session, and is nothing any more when that is over. A lock that is to be asked for
-    /// again is not: its users wait on, for the next session.
+    /// Whether it is about what was asked in the present session, and is nothing any more when that is over.
     pub(crate) const fn is_of_session(self) -> bool {
-        matches!(self, Self::Request(_) | Self::Control(_) | Self::Again(_))
+        matches!(self, Self::Request(_) | Self::Control(_) | Self::LockRetry(_) | Self::Again(_))
     }
 }

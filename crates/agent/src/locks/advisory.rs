@@ -261,7 +261,8 @@ impl Advisory {
         if self.releasing.take().is_some() || acquiring {
             self.lose(change);
         }
-        self.take_request();
+        // Nor is a busy answer waited out: the next session is asked at once.
+        self.request = LockRequest::None;
         if let Some(held) = &mut self.grant {
             // The demand was one of the server's former life; whoever still waits makes the server demand it anew.
             held.demanded = None;
