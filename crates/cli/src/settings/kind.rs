@@ -40,8 +40,8 @@ impl Kind for Time {
 
     fn text(span: &Duration) -> String {
         let us = span.as_micros();
-        match us {
-            _ if !span.subsec_nanos().is_multiple_of(1_000) => format!("\"{}us\"", span.as_secs_f64() * 1e6),
+        match span.subsec_nanos() % 1_000 {
+            ns @ 1.. => format!("\"{us}.{ns:03}us\""),
             _ if us.is_multiple_of(1_000_000) => format!("\"{}s\"", us / 1_000_000),
             _ if us.is_multiple_of(1_000) => format!("\"{}ms\"", us / 1_000),
             _ => format!("\"{us}us\""),
@@ -210,8 +210,9 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_as_the_same() {
-        for ns in [0, 1_500, 1_000, 20_000_000, 500_000_000, 1_000_000_000, 3_600_000_000_000, 2_000_001_000] {
-            let span = Duration::from_nanos(ns);
+        let round = [0, 1, 999, 1_000, 1_001, 1_500, 20_000_000, 500_000_000, 1_000_000_000, 2_000_001_000, 3_600_000_000_000, u64::MAX];
+        let ragged = (0..2_000).map(|n: u64| (n * n * n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (n % 64));
+        for span in round.into_iter().chain(ragged).map(Duration::from_nanos).chain([Duration::MAX]) {
             assert_eq!(again::<Time>(&span), Some(span));
         }
         for millionths in [0, 1, 3_000, 10_000, 999_999, 1_000_000] {
