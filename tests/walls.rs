@@ -96,6 +96,58 @@ fn agent_keeps_its_walls() {
     AGENT.check();
 }
 
+/// Crates of which the client shows its users nothing, but for what can be set and the lease clock.
+const INSIDE: [&str; 3] = ["cistern_agent", "cistern_link", "cistern_wire"];
+const SHOWN: [&str; 5] = ["CacheLimits", "Config", "IdlePolicy", "Instant", "Phases"];
+
+#[test]
+fn client_shows_types_of_its_own() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/client/src");
+    let lib = std::fs::read_to_string(src.join("lib.rs")).unwrap();
+    let given_on: BTreeSet<&str> = names_used(&lib, "pub use ").filter(|name| name.starts_with(char::is_uppercase)).collect();
+    assert_eq!(given_on.into_iter().collect::<Vec<_>>(), SHOWN);
+    for Source { path, code, .. } in sources(&src) {
+        let hidden: BTreeSet<&str> = names_used(&code, "use ").filter(|name| !SHOWN.contains(name)).collect();
+        for item in public_items(&code) {
+            // What an operation brings is the one associated type.
+            let item = &item.replace("::Output", "");
+            let is_named = |name: &&str| match name.starts_with(char::is_uppercase) {
+                true => words(item).any(|word| word == *name),
+                false => item.contains(&format!("{name}::")),
+            };
+            let leaked: Vec<&str> = hidden.iter().copied().chain(INSIDE).filter(is_named).collect();
+            assert!(leaked.is_empty(), "{path}: {leaked:?} in what is public: {item}");
+        }
+    }
+}
+
+/// Names that come from the inner crates by statements that begin so.
+fn names_used<'a>(code: &'a str, begin: &'static str) -> impl Iterator<Item = &'a str> {
+    let statements = code.split(begin).skip(1).map(|text| text.split(';').next().unwrap_or_default());
+    statements
+        .filter(|text| INSIDE.iter().any(|krate| text.starts_with(krate)))
+        .flat_map(words)
+        .filter(|word| !["self", "as"].contains(word))
+}
+
+/// Public functions and fields as far as their bodies, public enums whole, and what public types are made from.
+fn public_items(code: &str) -> impl Iterator<Item = &str> {
+    let public = code.split("pub ").skip(1).map(|text| {
+        let end = match text.split_whitespace().next() {
+            Some("enum") => text.find("\n}"),
+            Some("struct") => text.find(['(', '{', ';']),
+            Some("fn" | "const" | "async" | "trait" | "mod" | "type" | "use") => text.find(['{', ';']),
+            _ => text.find([';', '\n']),
+        };
+        &text[..end.unwrap_or(text.len())]
+    });
+    public.chain(code.split("impl From<").skip(1).map(|text| text.split('{').next().unwrap_or_default()))
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty())
+}
+
 impl Picture {
     fn check(&self) {
         let found: Vec<String> = self.violations().into_iter().collect();
@@ -196,7 +248,7 @@ fn imports(code: &str) -> BTreeSet<String> {
 fn type_names(code: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for line in code.lines() {
-        let mut words = line.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty());
+        let mut words = words(line);
         let declares = |word: &&str| ["struct", "enum", "trait"].contains(word);
         if let Some(name) = words.by_ref().find(declares).and_then(|_| words.next()).filter(|name| name.starts_with(char::is_uppercase)) {
             names.insert(name.to_owned());

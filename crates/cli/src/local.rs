@@ -6,7 +6,7 @@
 
 use crate::text::{Blob, Text};
 use cistern_client::{
-    Contents, DirEntry, FileType, Instant, LeaseView, LockInfo, Metadata, ServerReport, Standing, Version as FileVersion, WatchEvent,
+    Contents, DirEntry, FileType, Instant, LeaseView, LockInfo, Metadata, ServerStatus, Standing, Version as FileVersion, WatchEvent,
 };
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -440,13 +440,13 @@ pub(crate) struct Report {
     pub(crate) drops: u64,
 }
 
-impl From<ServerReport> for Report {
-    fn from(r: ServerReport) -> Self {
+impl From<ServerStatus> for Report {
+    fn from(r: ServerStatus) -> Self {
         Self {
-            store: r.store.to_string(),
+            store: r.store,
             epoch: r.epoch,
             incarnation: r.incarnation,
-            uptime_ms: r.uptime_ms,
+            uptime_ms: millis(r.uptime),
             sessions: r.sessions,
             timing_out: r.timing_out,
             locks: r.locks,
@@ -515,8 +515,8 @@ impl From<LeaseView> for Lease {
     fn from(v: LeaseView) -> Self {
         Self {
             phase: phase_name(v.phase).to_owned(),
-            session: v.session.map(|s| s.to_string()),
-            reclaiming: v.reclaiming.map(|s| s.to_string()),
+            session: v.session,
+            reclaiming: v.reclaiming,
             lease_ms: millis(v.lease),
             left_ms: millis(v.left),
             renewals_opportunistic: v.renewals_opportunistic,
@@ -546,7 +546,7 @@ const fn phase_name(phase: cistern_client::Phase) -> &'static str {
         Phase::Renewing => "renewing",
         Phase::Suspect => "suspect",
         Phase::Flush => "flush",
-        Phase::Expired => "expired",
+        _ => "expired",
     }
 }
 

@@ -7,10 +7,11 @@ use crate::hub::Inner;
 use crate::identity::AgentIdentity;
 use crate::metadata::FileId;
 use crate::op::{Conditions, Op, kinds};
+use crate::status::LeaseView;
 use crate::update::Update;
 use crate::watcher::Watcher;
 use bytes::Bytes;
-use cistern_agent::api::{AttrChange, Command, LeaseView, Target, Wait};
+use cistern_agent::api::{AttrChange, Command, Target, Wait};
 use cistern_link::Instant;
 use cistern_wire::{Mode, RenameRule, XattrRule};
 use std::ffi::OsStr;
@@ -236,7 +237,7 @@ impl Client {
     /// # Errors
     /// In a forked child, and when the agent has failed.
     pub fn lease(&self) -> Result<LeaseView, Error> {
-        self.inner.with(|hub| hub.agent.view(self.inner.clock.now()))
+        self.inner.with(|hub| LeaseView::of(&hub.agent.view(self.inner.clock.now())))
     }
 
     /// How many ICMP messages have said that the server's host, network or port is unreachable: above 0 before the first answer, most
@@ -252,7 +253,7 @@ impl Client {
     /// # Errors
     /// In a forked child, and when the agent has failed.
     pub fn owns_ephemeral(&self, file: FileId) -> Result<bool, Error> {
-        self.inner.with(|hub| hub.agent.owns_ephemeral(file.into()))
+        self.inner.with(|hub| hub.agent.owns_ephemeral(file.object()))
     }
 
     /// How many changes of this client were given up with an unknown outcome that its agent still waits for: they may be made yet. With 0,
@@ -318,7 +319,7 @@ impl File {
     }
 
     fn op<K>(&self, kind: K, command: impl FnOnce(Target) -> Command) -> Op<K> {
-        self.client.op(Subject::File(self.id), command(Target::Object(self.id.into())), kind)
+        self.client.op(Subject::File(self.id), command(Target::Object(self.id.object())), kind)
     }
 
     /// Its attributes.

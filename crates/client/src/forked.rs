@@ -2,15 +2,13 @@
 //!
 //! Decides: that what was made before a fork is of no use after it in the child (section 3.2). The child has a copy of the memory, of the
 //! sockets and of the packet numbers, and none of the threads: an answer from that cache would rest on a lease that nobody there renews or
-//! loses, a datagram would repeat a packet number, and a lock of the library may be held by a thread that is not there. Place in the walk:
-//! asked before anything else is touched, locks included. Implements `wire-spec.md` section 11.6. What is found out when: a child made by
-//! `fork`, and by what the C library makes of it (`daemon`, `forkpty`), at every use: a handler that the C library runs in the child tells,
-//! which costs nothing until then, where a system call for the process id would cost more than an answer from cache. `_Fork` and a bare
-//! `clone` run no handlers; a child made by one of them is found out by its process id: when a lock is asked for, when a guard is asked how
-//! certain it is, when something goes to the server, when the driver would be woken, and before a lock of this library, a call, a guard or
-//! a watcher is waited for. So nothing there has a lock, waits or is sent; only what the cache holds it may read until the copied lease
-//! ends, which nobody renews.
-//! Leaves to others: what to do about it (the application: make a client in the process that uses it).
+//! loses, a datagram would repeat a packet number, and a lock of the library may be held by a thread that is not there. Implements
+//! `wire-spec.md` section 11.6. What is found out when: a child made by `fork`, and by what the C library makes of it (`daemon`,
+//! `forkpty`), at every use: a handler that the C library runs in the child tells, which costs nothing until then, where a system call for
+//! the process id would cost more than an answer from cache. `_Fork` and a bare `clone` run no handlers; a child made by one of them is
+//! found out by its process id: when a lock is asked for, when a guard is asked how certain it is, when something goes to the server, when
+//! the driver would be woken, and before a lock of this library, a call, a guard or a watcher is waited for. So nothing there has a lock,
+//! waits or is sent; only what the cache holds it may read until the copied lease ends, which nobody renews.
 
 use crate::error::{Cause, Error};
 use forkguard::atfork::Guard;

@@ -9,8 +9,7 @@ use crate::events::{Event, Events, Mailbox};
 use crate::hub::{Done, Inner};
 use crate::metadata::{FileId, Token};
 use crate::op::kinds;
-use cistern_agent::HolderView;
-use cistern_agent::api::{self, LockEvent, Locked, Output};
+use cistern_agent::api::{self, HolderView, LockEvent, Locked, Output};
 use cistern_link::Instant;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,8 +28,8 @@ pub enum LockState {
     Lost,
 }
 
-impl From<LockEvent> for LockState {
-    fn from(event: LockEvent) -> Self {
+impl LockState {
+    pub(crate) const fn of(event: LockEvent) -> Self {
         match event {
             LockEvent::Suspect { .. } => Self::Suspect,
             LockEvent::Uncertain => Self::Uncertain,
@@ -88,7 +87,7 @@ impl Guard {
     /// The locked file.
     #[must_use]
     pub const fn file(&self) -> FileId {
-        FileId(self.locked.object.0)
+        FileId::of(self.locked.object)
     }
 
     /// The hold as it stands; `None`: it is lost. A forked child has no lock.

@@ -155,7 +155,7 @@ impl Hub {
     fn tell(&mut self, holder: HolderId, object: ObjectId, what: api::LockEvent) {
         log::debug!("{}: lock on {object}: {what:?}", self.name);
         let Some(guard) = self.guards.get(&holder) else { return };
-        self.wakers.extend(guard.push(what.into()));
+        self.wakers.extend(guard.push(LockState::of(what)));
         if what == api::LockEvent::Lost {
             self.guards.remove(&holder);
         }
@@ -421,7 +421,7 @@ impl Inner {
             if let Some(known) = known.filter(|known| hub.watches.contains_key(known)) {
                 return Ok(known);
             }
-            match hub.agent.submit(self.clock.now(), Command::Watch { object: file.into() }) {
+            match hub.agent.submit(self.clock.now(), Command::Watch { object: file.object() }) {
                 Submitted::Now(Ok(Output::Watching(watch))) => {
                     mailbox.add_source();
                     hub.watches.insert(watch, (file, Arc::clone(mailbox)));

@@ -46,19 +46,19 @@ mod hub;
 mod identity;
 mod metadata;
 mod op;
+mod status;
 mod update;
 mod watcher;
 
 pub use builder::Builder;
 pub use call::Call;
-pub use cistern_agent::api::{LeaseView, Phase};
-pub use cistern_agent::config::{Config, IdlePolicy};
+/// What can be set of an agent, beside what [`Builder`] has a method for.
+pub use cistern_agent::config::{CacheLimits, Config, IdlePolicy, Phases};
 /// What [`Builder::server`] reads.
 pub use cistern_driver::{Address, AddressError, DEFAULT_PORT};
 /// For captures of what an agent sends and receives, see [`Builder::tap`].
 pub use cistern_driver::{Recorded, Recorder, Tap};
 pub use cistern_link::Instant;
-pub use cistern_wire::ServerReport;
 pub use client::{Client, File};
 pub use error::{Applied, Error, ErrorKind};
 pub use events::{Blocking, Events};
@@ -66,6 +66,7 @@ pub use guard::{Guard, LockState};
 pub use identity::AgentIdentity;
 pub use metadata::{Contents, DirEntry, Directory, FileId, FileType, LockInfo, Metadata, Standing, Token, Version, Xattr, XattrNames};
 pub use op::{Creation, Mutation, Op, Operation, kinds};
+pub use status::{LeaseView, Phase, ServerStatus};
 pub use update::Update;
 pub use watcher::{WatchEvent, Watcher};
 

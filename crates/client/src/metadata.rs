@@ -19,15 +19,13 @@ impl fmt::Display for FileId {
     }
 }
 
-impl From<ObjectId> for FileId {
-    fn from(object: ObjectId) -> Self {
+impl FileId {
+    pub(crate) const fn of(object: ObjectId) -> Self {
         Self(object.0)
     }
-}
 
-impl From<FileId> for ObjectId {
-    fn from(id: FileId) -> Self {
-        Self(id.0)
+    pub(crate) const fn object(self) -> ObjectId {
+        ObjectId(self.0)
     }
 }
 
@@ -47,9 +45,13 @@ impl fmt::Display for Version {
     }
 }
 
-impl From<Version> for Expect {
-    fn from(version: Version) -> Self {
-        Self { object: version.file.into(), version: version.number }
+impl Version {
+    pub(crate) const fn of(object: ObjectId, number: u64) -> Self {
+        Self { file: FileId::of(object), number }
+    }
+
+    pub(crate) const fn expected(self) -> Expect {
+        Expect { object: self.file.object(), version: self.number }
     }
 }
 
@@ -85,10 +87,8 @@ impl FileType {
             Self::Symlink => ObjectKind::Symlink.name(),
         }
     }
-}
 
-impl From<ObjectKind> for FileType {
-    fn from(kind: ObjectKind) -> Self {
+    const fn of(kind: ObjectKind) -> Self {
         match kind {
             ObjectKind::File => Self::File,
             ObjectKind::Directory => Self::Directory,
@@ -105,19 +105,19 @@ impl Metadata {
     /// Which file.
     #[must_use]
     pub fn id(&self) -> FileId {
-        self.0.object.into()
+        FileId::of(self.0.object)
     }
 
     /// The version, on which a change can be made to depend.
     #[must_use]
     pub fn version(&self) -> Version {
-        Version { file: self.id(), number: self.0.version }
+        Version::of(self.0.object, self.0.version)
     }
 
     /// What it is.
     #[must_use]
     pub fn file_type(&self) -> FileType {
-        self.0.kind.into()
+        FileType::of(self.0.kind)
     }
 
     /// Whether it is a regular file.
@@ -247,10 +247,11 @@ pub struct DirEntry {
     pub metadata: Option<Metadata>,
 }
 
-impl From<Listed> for DirEntry {
-    fn from(listed: Listed) -> Self {
+impl DirEntry {
+    pub(crate) fn of(listed: Listed) -> Self {
         let Listed { name, object, kind, attr } = listed;
-        Self { file_name: OsString::from_vec(name.to_vec()), id: object.into(), file_type: kind.into(), metadata: attr.map(Metadata) }
+        let (id, file_type) = (FileId::of(object), FileType::of(kind));
+        Self { file_name: OsString::from_vec(name.to_vec()), id, file_type, metadata: attr.map(Metadata) }
     }
 }
 
@@ -312,10 +313,10 @@ pub enum Standing {
     Evicted,
 }
 
-impl From<api::LockInfo> for LockInfo {
-    fn from(row: api::LockInfo) -> Self {
+impl LockInfo {
+    pub(crate) fn of(row: api::LockInfo) -> Self {
         Self {
-            file: row.object.into(),
+            file: FileId::of(row.object),
             path: OsString::from_vec(row.place.to_vec()).into(),
             is_holder: row.state == RowState::Holds,
             is_shared: row.mode == Mode::Shared,

@@ -140,8 +140,8 @@ impl<K: Mutation> Op<K> {
     /// Only if the file that is changed is this one, at this version; otherwise it fails with
     /// [`VersionChanged`](crate::ErrorKind::VersionChanged). Contents and attributes are set on that very file, whatever its name is by now.
     pub fn if_version(mut self, version: Version) -> Self {
-        self.conditions.expect.push(version.into());
-        let file = Target::Object(version.file.into());
+        self.conditions.expect.push(version.expected());
+        let file = Target::Object(version.file.object());
         match &mut self.command {
             Command::Put { data, .. } => {
                 let data = std::mem::take(data);
@@ -159,7 +159,7 @@ impl<K: Mutation> Op<K> {
     /// Only if a file, this one or another, has not been changed since `metadata` was read; otherwise it fails with
     /// [`VersionChanged`](crate::ErrorKind::VersionChanged). At most eight files.
     pub fn if_unchanged(mut self, metadata: &Metadata) -> Self {
-        self.conditions.expect.push(metadata.version().into());
+        self.conditions.expect.push(metadata.version().expected());
         self
     }
 }
@@ -437,7 +437,8 @@ pub mod kinds {
     use crate::error::{Cause, Error};
     use crate::guard::Guard;
     use crate::metadata::{Contents, DirEntry, Directory, FileId, Metadata, Version, Xattr, XattrNames};
-    use crate::{Client, File, LockInfo, ServerReport, Watcher};
+    use crate::{Client, File, LockInfo, ServerStatus as Server, Watcher};
+    use cistern_wire::ItemResult;
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
     use std::path::PathBuf;
@@ -485,17 +486,21 @@ pub mod kinds {
         Err(Cause::Broken("an operation ended with the result of another kind of operation").into())
     }
 
+    fn version(of: &ItemResult) -> Version {
+        Version::of(of.object, of.version)
+    }
+
     fn client(inner: &Arc<Inner>) -> Client {
         Client { inner: Arc::clone(inner) }
     }
 
     kinds! {
         Stat => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
-        Open => File: |inner, Done::Output(Output::Attr(attr))| File { client: client(inner), id: attr.object.into() };
+        Open => File: |inner, Done::Output(Output::Attr(attr))| File { client: client(inner), id: FileId::of(attr.object) };
         Read => Contents: |_, Done::Output(Output::Data { attr, data, .. })| Contents { bytes: data, metadata: Metadata(attr) };
         ReadLink => PathBuf: |_, Done::Output(Output::Data { data, .. })| OsString::from_vec(data.to_vec()).into();
         ReadDir => Directory: |_, Done::Output(Output::Listing { dir, entries })|
-            Directory { metadata: Metadata(dir), entries: entries.into_iter().map(DirEntry::from).collect() };
+            Directory { metadata: Metadata(dir), entries: entries.into_iter().map(DirEntry::of).collect() };
         Write => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
         Create => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
         CreateDir => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
@@ -504,47 +509,30 @@ pub mod kinds {
         SetMetadata => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
         SetXattr => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
         RemoveXattr => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
+        CreateNew => Version: |_, Done::Output(output)| match output {
+            Output::Attr(attr) => Metadata(attr).version(),
+            Output::Batched(results) => results.first().map_or_else(unexpected, |made| Ok(version(made)))?,
+            _ => unexpected()?,
+        };
         Remove => (): |_, Done::Output(Output::Done)| ();
         Rename => (): |_, Done::Output(Output::Done)| ();
         GetXattr => Xattr: |_, Done::Output(Output::Xattr { object, version, value })|
-            Xattr { version: Version { file: object.into(), number: version }, value };
+            Xattr { version: Version::of(object, version), value };
         ListXattr => XattrNames: |_, Done::Output(Output::XattrNames { object, version, names })| XattrNames {
-            version: Version { file: object.into(), number: version },
+            version: Version::of(object, version),
             names: names.into_iter().map(|name| OsString::from_vec(name.to_vec())).collect(),
         };
         Lock => Guard: |inner, Done::Locked(locked, mailbox)| Guard::new(Arc::clone(inner), locked, mailbox);
         Release => (): |_, Done::Output(Output::Done)| ();
-        ListLocks => Vec<LockInfo>: |_, Done::Output(Output::Locks(rows))| rows.into_iter().map(LockInfo::from).collect();
-        ServerStatus => ServerReport: |_, Done::Output(Output::Server(report))| report;
+        ListLocks => Vec<LockInfo>: |_, Done::Output(Output::Locks(rows))| rows.into_iter().map(LockInfo::of).collect();
+        ServerStatus => Server: |_, Done::Output(Output::Server(report))| Server::of(&report);
         Ping => Duration: |_, Done::Output(Output::Pong { round_trip })| round_trip;
         Close => (): |_, Done::Output(Output::Done)| ();
         Watch => Watcher: |inner, Done::Output(Output::Attr(attr))| {
             let mut watcher = Watcher::new(Arc::clone(inner));
-            watcher.watch(attr.object.into())?;
+            watcher.watch(FileId::of(attr.object))?;
             watcher
         };
-    }
-
-    /// See [`Client::create_new`]; brings the version that was made.
-    #[derive(Clone, Copy, Debug)]
-    pub struct CreateNew;
-
-    impl Operation for CreateNew {
-        type Output = Version;
-    }
-
-    impl Sealed<Version> for CreateNew {
-        #[allow(private_interfaces, reason = "only this crate calls it")]
-        fn output(self, _: &Arc<Inner>, done: Done) -> Result<Version, Error> {
-            match done {
-                Done::Output(Output::Attr(attr)) => Ok(Metadata(attr).version()),
-                Done::Output(Output::Batched(results)) => match results.first() {
-                    Some(made) => Ok(Version { file: made.object.into(), number: made.version }),
-                    None => unexpected(),
-                },
-                _ => unexpected(),
-            }
-        }
     }
 
     /// See [`Client::batch`]; brings for each change the version of what it was about, after the batch.
@@ -560,7 +548,7 @@ pub mod kinds {
         fn output(self, _: &Arc<Inner>, done: Done) -> Result<Vec<Version>, Error> {
             let Done::Output(Output::Batched(results)) = done else { return unexpected() };
             let firsts = results.iter().zip(self.0).filter(|(_, first)| *first);
-            Ok(firsts.map(|(result, _)| Version { file: FileId::from(result.object), number: result.version }).collect())
+            Ok(firsts.map(|(result, _)| version(result)).collect())
         }
 
         fn place(&self, item: usize) -> Option<usize> {

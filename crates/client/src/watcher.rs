@@ -37,10 +37,10 @@ impl WatchEvent {
     }
 
     pub(crate) fn of(object: ObjectId, what: api::WatchEvent) -> Self {
-        let file = object.into();
+        let file = FileId::of(object);
         match what {
-            api::WatchEvent::Certain { version } => Self::Current(Version { file, number: version }),
-            api::WatchEvent::Changed { version } => Self::Changed(Version { file, number: version }),
+            api::WatchEvent::Certain { version } => Self::Current(Version::of(object, version)),
+            api::WatchEvent::Changed { version } => Self::Changed(Version::of(object, version)),
             api::WatchEvent::Uncertain => Self::Uncertain(file),
             api::WatchEvent::Gone => Self::Removed(file),
         }
