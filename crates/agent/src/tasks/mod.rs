@@ -8,18 +8,16 @@
 //! Leaves to others: sessions, nonces, retransmission, the lease and the locks (the protocol half).
 
 mod at_once;
-mod batch;
-mod carry;
 mod change;
 mod effects;
 mod pages;
-mod put;
 mod read;
 mod request;
 mod resolve;
 mod staging;
 mod stat;
 mod task;
+mod upload;
 pub(crate) mod walk;
 
 use crate::api::{Command, Event, OpError, OpId, Output, Submitted};
@@ -99,7 +97,7 @@ impl Tasks {
         if self.tasks.len() >= TASKS_MAX {
             return Submitted::Now(Err(OpError::Overloaded));
         }
-        if let Err(status) = batch::check(&command) {
+        if let Err(status) = change::check(&command) {
             return Submitted::Now(Err(OpError::Status(status)));
         }
         let op = self.next_op();

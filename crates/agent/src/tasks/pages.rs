@@ -5,9 +5,9 @@
 //! lock that was not broken; a name that a server tells is a component of a path, or nothing is told, for users make local files of them.
 //! Extended attributes are not cached: they are read seldom, and their bytes would crowd out contents (`wire-spec.md` 6.2, 11.5).
 
-use super::carry::check_attribute;
 use super::request::Request;
 use super::task::{Call, Desk, Flow, Stage, Task};
+use super::upload::check_attribute;
 use crate::api::{Command, Listed, LockInfo, OpError, Output};
 use crate::cache::{Body, Directory, View};
 use crate::tasks::walk::NOT_AN_ANSWER;

@@ -3,9 +3,9 @@
 //! Decides: which paths a command walks and what each walk looks for; what is checked when a walk ends.
 //! Place in the walk: every command begins here; from here it goes to its family. Implements `wire-spec.md` section 11.5.
 //! Invariant: a walk's end counts only if everything it read from cache is still so at that instant; otherwise it begins again.
-//! Leaves to others: the walk itself (`walk`), the commands (`stat`, `read`, `pages`, `change`, `put`, `carry`).
+//! Leaves to others: the walk itself (`walk`), the commands (`stat`, `read`, `pages`, `change`, `upload`).
 
-use super::batch;
+use super::change;
 use super::request::Request;
 use super::task::{Call, Desk, Flow, Task};
 use crate::api::{Command, OpError, Target};
@@ -24,7 +24,7 @@ pub(super) enum Leg<'a> {
 /// The object that a command names in the place `nth`; `None`: it names no more.
 pub(super) fn leg(command: &Command, nth: usize) -> Option<Leg<'_>> {
     if let Command::Batch { items, .. } = command {
-        return match (items.get(nth / batch::LEGS)?, nth % batch::LEGS) {
+        return match (items.get(nth / change::LEGS)?, nth % change::LEGS) {
             // Whether it exists is for the server to see, in the order of the items.
             (Command::Create { path, .. }, 0) => Some(Leg::Path(path, End::Name)),
             (item, nth) => leg(item, nth),
@@ -81,7 +81,7 @@ impl Task {
     /// Walks to one object; `None`: it is found, or there is none to look for.
     fn resolve_one(&mut self, desk: &mut Desk<'_, '_>, nth: usize) -> Option<Flow> {
         if let Command::Batch { items, .. } = &self.command
-            && let Some(found) = batch::made_before(items, nth / batch::LEGS, nth % batch::LEGS)
+            && let Some(found) = change::made_before(items, nth / change::LEGS, nth % change::LEGS)
         {
             self.found[nth] = Some(found);
             return None;
@@ -154,7 +154,7 @@ impl Task {
     fn walk_failed(&self, nth: usize, status: Status) -> Flow {
         match self.command {
             Command::Batch { .. } => {
-                let item = u16::try_from(nth / batch::LEGS).unwrap_or(u16::MAX);
+                let item = u16::try_from(nth / change::LEGS).unwrap_or(u16::MAX);
                 Flow::End(Err(OpError::Item { item, status }))
             }
             _ => Flow::failed(status),
@@ -170,7 +170,8 @@ impl Task {
             Command::List { .. } => self.list(desk),
             Command::Write { .. } | Command::Put { .. } => self.put(desk),
             Command::GetXattr { .. } | Command::ListXattr { .. } => self.read_xattr(desk),
-            Command::SetXattr { .. } | Command::RemoveXattr { .. } | Command::Batch { .. } => self.carry(desk),
+            Command::SetXattr { .. } | Command::RemoveXattr { .. } => self.change_xattr(desk),
+            Command::Batch { .. } => self.batch(desk),
             Command::Lock { .. } => self.lock(desk),
             Command::ListLocks { .. } => self.list_locks(desk),
             Command::ServerStatus | Command::Ping => self.ask_server(desk),

@@ -7,14 +7,13 @@
 //! objects stay suspended until the outcome is known or the session is over.
 //! Leaves to others: what the replies mean (the families), nonces and retransmission (the protocol half).
 
-use super::batch;
-use super::carry::Carrying;
+use super::change;
 use super::effects;
 use super::pages::{DirPages, LockPages, XattrPages};
-use super::put::Putting;
 use super::read::Reading;
 use super::request::{Mutation, Request};
 use super::staging::{Load, Staging, are_ended};
+use super::upload::Upload;
 use crate::api::{Command, Guard, OpError, Output};
 use crate::believed;
 use crate::cache::{Cache, View};
@@ -106,10 +105,10 @@ pub(super) enum Stage {
     Reading(Reading),
     /// A directory is being read.
     Listing(DirPages),
-    /// Contents are being written.
-    Putting(Putting),
+    /// A file is being made, to be written.
+    Making,
     /// A mutation is being sent, and before it what it brings.
-    Carrying(Carrying),
+    Uploading(Upload),
     /// Extended attributes are being read.
     XattrPages(XattrPages),
     /// Locks are being listed.
@@ -214,11 +213,7 @@ impl Task {
 
     /// There is room for what the task stages.
     pub(super) fn admitted(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
-        match &self.stage {
-            Stage::Putting(_) => self.next_pieces(desk),
-            Stage::Carrying(_) => self.next_loads(desk),
-            _ => Flow::Wait,
-        }
+        if matches!(self.stage, Stage::Uploading(_)) { self.next_pieces(desk) } else { Flow::Wait }
     }
 
     /// Stands in line to stage so much, the first stage under this number; whether it may begin now.
@@ -278,7 +273,7 @@ impl Task {
         self.drop_retries(desk.ctx);
         self.end_stages(desk.ctx, desk.office);
         self.found.clear();
-        self.found.resize(batch::places(&self.command), None);
+        self.found.resize(change::places(&self.command), None);
         self.walking = false;
         self.stage = Stage::Walking;
         self.resolve(desk)
@@ -442,8 +437,8 @@ impl Task {
             Stage::Walking => self.heard_walking(desk, call, reply),
             Stage::Reading(_) => self.heard_reading(desk, call, reply),
             Stage::Listing(_) => self.heard_listing(desk, call, reply),
-            Stage::Putting(_) => self.heard_putting(desk, call, reply),
-            Stage::Carrying(_) => self.heard_carrying(desk, call, reply),
+            Stage::Making => self.heard_making(desk, call, reply),
+            Stage::Uploading(_) => self.heard_uploading(desk, call, reply),
             Stage::XattrPages(_) => self.heard_xattr(desk, call, reply),
             Stage::LockPages(_) => self.heard_rows(desk, reply),
             Stage::Asked => match &self.command {
