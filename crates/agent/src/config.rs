@@ -1,9 +1,8 @@
 //! What can be set of an agent: every period and every bound, in one place, with the relations that they must keep.
 //!
-//! Decides the defaults. Place in the walk: read everywhere, changed nowhere. Implements `wire-spec.md` sections 8 and 11.1 (phases).
-//! Invariant: a driver hands over only a configuration that passed [`Config::check`], so no other file checks a setting again; every
-//! table of the agent has its bound here. Fractions are parts per million, so that no instant depends on how a float is rounded.
-//! Leaves to others: how settings are written in files and on command lines (`cistern-cli`), τ and δ (the server tells them).
+//! Decides the defaults. Implements `wire-spec.md` sections 8 and 11.1 (phases). Invariant: a driver hands over only a configuration that
+//! passed [`Config::check`], so no other file checks a setting again; every table of the agent has its bound here. Fractions are parts per
+//! million, so that no instant depends on how a float is rounded.
 
 use alloc::format;
 use cistern_link::setting::{counts, spans, table};

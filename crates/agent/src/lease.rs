@@ -3,10 +3,85 @@
 //! Decided by comparing now with stored instants at the moment of use; no timer need fire for the answer to be right. The end never goes back
 //! while the session lives, and moves only by [`Lease::renew`]; without a session nothing is usable, whatever arrives.
 
-use crate::api::Phase;
 use crate::config::Phases;
 use cistern_link::Instant;
+use cistern_wire::SessionId;
 use core::time::Duration;
+
+/// Where the lease stands (`wire-spec.md` section 11.1): fractions of τ since the send time of the newest renewing transmission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// No session is open.
+    NoSession,
+    /// Renewed not long ago.
+    Valid,
+    /// Keep-alives are sent if it is worth it.
+    Renewing,
+    /// No new operation starts.
+    Suspect,
+    /// What is owed to external storage is written.
+    Flush,
+    /// Over: nothing of the cache or the locks may be used until an ACK revives it.
+    Expired,
+}
+
+/// A look at the agent's lease, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseView {
+    /// Its phase.
+    pub phase: Phase,
+    /// The session, if one is open.
+    pub session: Option<SessionId>,
+    /// The former session whose locks are being taken over into this one; until that is done the lease shown is the former one's.
+    pub reclaiming: Option<SessionId>,
+    /// Lease period τ.
+    pub lease: Duration,
+    /// Time until the lease is over; zero when it is.
+    pub left: Duration,
+    /// When it is over, on the agent's clock.
+    pub valid_until: Option<Instant>,
+    /// Renewals by ACKs of ordinary requests and control messages.
+    pub renewals_opportunistic: u64,
+    /// Renewals by keep-alives.
+    pub renewals_explicit: u64,
+    /// Demands received (each counted once).
+    pub demands: u64,
+    /// NACKs accepted: sessions lost.
+    pub nacks: u64,
+    /// Cache locks held, shared and exclusive.
+    pub cache_locks: u64,
+    /// Advisory locks held by the agent.
+    pub advisory_locks: u64,
+    /// Of these, how many local users hold.
+    pub holders: u64,
+    /// Objects watched.
+    pub watches: u64,
+    /// Ephemeral files that go with the session.
+    pub ephemerals: u64,
+    /// Requests sent (first transmissions).
+    pub requests: u64,
+    /// Datagrams sent and received.
+    pub datagrams_out: u64,
+    /// Datagrams received.
+    pub datagrams_in: u64,
+    /// Retransmissions.
+    pub retransmissions: u64,
+    /// Commands answered from cache, with no message.
+    pub cache_hits: u64,
+    /// Smoothed round trip.
+    pub round_trip: Option<Duration>,
+}
+
+/// A look at a hold of an advisory lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HolderView {
+    /// Whether nobody else can hold the lock now.
+    pub certain: bool,
+    /// Until when that is so, as things stand; in the past when it is not.
+    pub valid_until: Instant,
+    /// When operations under it should be ending, unless the lease is renewed before.
+    pub suspect_at: Instant,
+}
 
 /// What renewed a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

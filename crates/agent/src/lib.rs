@@ -10,7 +10,7 @@
 //! | `locks`, `cache` | which locks are held, who holds them here, who waits; what is cached under them |
 //! | `users` | what holders of locks are told of the lease, and watchers of changes |
 //! | `tasks` | how commands are carried out, from cache or by the server |
-//! | [`api`], [`config`], `lease`, `timer`, `call`, `believed`, `stats` | vocabulary that every part may use |
+//! | [`api`], [`config`], `lease`, `call`, `stats` | vocabulary that every part may use |
 //!
 //! Invariant of the whole: nothing is used, shown or granted locally outside a lease that the server renewed (`wire-spec.md` 11.1).
 
@@ -25,7 +25,6 @@ pub mod api;
 pub mod config;
 
 mod agent;
-mod believed;
 mod cache;
 mod call;
 mod eviction;
@@ -34,11 +33,10 @@ mod locks;
 mod session;
 mod stats;
 mod tasks;
-mod timer;
 mod transport;
 mod users;
 
-pub use agent::{Agent, HolderView, Identity};
+pub use agent::{Agent, Identity};
 pub use config::CacheLimits;
 
 pub use stats::Drops;

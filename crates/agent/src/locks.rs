@@ -1,11 +1,11 @@
 //! The agent's advisory locks: which are held, by whom here, who waits, and what is said when the server asks for one back.
 //!
 //! Decides how local users share what the agent was granted: in order of asking, and without a message while the agent's grant covers them.
-//! Everything else that a change of a lock leads to is an [`Effect`], carried out by the agent before anything else happens.
-//! Invariants: looking at the lease, granting locally and acting on a demand happen in calls of one `&mut Locks`, so they exclude each
-//! other; every change of a lock ends with `Advisory::advance`, but for what changes nothing for anybody else: the next token of an
-//! uncontended lock, and its return; every wait ends exactly once; a hash table is never iterated where its order would show.
-//! Implements `wire-spec.md` section 11.4. Leaves to others: cache locks (`cache`), messages, time limits.
+//! Everything else that a change of a lock leads to is an [`Effect`], carried out by the agent before anything else happens. Invariants:
+//! looking at the lease, granting locally and acting on a demand happen in calls of one `&mut Locks`, so they exclude each other; every
+//! change of a lock ends with `Advisory::advance`, but for what changes nothing for anybody else: the next token of an uncontended lock,
+//! and its return; every wait ends exactly once; a hash table is never iterated where its order would show. Implements `wire-spec.md`
+//! section 11.4.
 
 mod advisory;
 mod replies;

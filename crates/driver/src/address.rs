@@ -1,7 +1,7 @@
 //! Addresses as people write them: `host`, `host:port`, `[v6]:port`, or a port alone, which is one of this computer's own.
 //!
 //! Decides: what is an address, for every program and settings file, and that names are resolved when the address is used, not when it is
-//! read. Leaves to others: which port is meant where none is written, and which of a host's several addresses is used.
+//! read.
 
 use std::fmt;
 use std::io;

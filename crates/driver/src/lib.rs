@@ -1,14 +1,9 @@
-//! What a sans-I/O protocol machine needs from the world: UDP sockets, the two lease clocks, a seed, and the
-//! mio event loop that turns it.
+//! What a sans-I/O protocol machine needs from the world: UDP sockets, the two lease clocks, a seed, and the mio event loop that turns it.
 //!
-//! Decides when each call of the [`Machine`](cistern_link::Machine) contract is made, and nothing about the
-//! protocol: a datagram enters in [`UdpPort`], is handed to the machine in `turn`, and what the machine wants
-//! to send leaves by `tx_batch`. The server and the client agent run on the same loop: the server owns its machine
-//! and adds its store and its control socket as [`Services`]; the agent shares its machine with the
-//! application's threads and is woken by a [`Handle`].
-//!
-//! Leaves to others: what datagrams mean (wire, link, agent, server), what lines on the control socket mean
-//! (cli), where durable state is (store).
+//! Decides when each call of the [`Machine`](cistern_link::Machine) contract is made, and nothing about the protocol: a datagram enters in
+//! [`UdpPort`], is handed to the machine in `turn`, and what the machine wants to send leaves by `tx_batch`. The server and the client
+//! agent run on the same loop: the server owns its machine and adds its store and its control socket as [`Services`]; the agent shares its
+//! machine with the application's threads and is woken by a [`Handle`].
 
 pub mod address;
 pub mod clock;

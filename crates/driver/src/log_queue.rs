@@ -1,8 +1,7 @@
 //! The way of log lines to standard error, by a thread of its own.
 //!
 //! Decides what happens when nobody reads standard error: so many bytes of lines wait, and what comes beyond them is left out and counted.
-//! Place in the walk: wherever something is logged, the event loop included. Invariants: logging never waits for the reader; lines keep
-//! their order; where lines are missing, a line says how many. Leaves to others: what is logged, and how a line looks.
+//! Invariants: logging never waits for the reader; lines keep their order; where lines are missing, a line says how many.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -2,9 +2,8 @@
 //!
 //! Decides: which warnings are the same (their text and where they are logged), and that a line says how often it came meanwhile; and how
 //! many lines a minute one place of the code may log, whatever their text: agents without number that come and go do not fill a disk.
-//! Place in the walk: before a log's own filter and format. Invariant: what is remembered is bounded; warnings that find no room are logged.
-//! Debug and trace lines are asked for, and all of them are handed on.
-//! Leaves to others: warnings that differ in their text although they are about one thing; who logs them counts those.
+//! Invariant: what is remembered is bounded; warnings that find no room are logged. Debug and trace lines are asked for, and all of them
+//! are handed on.
 
 use log::{Level, Log, Metadata, Record};
 use std::collections::HashMap;

@@ -1,9 +1,8 @@
 //! Where this host's datagrams leave from: whether that has changed, as the kernel tells of its addresses and routes (rtnetlink).
 //!
-//! Decides when an agent is told that it has moved: the address that the system picks for a datagram to one of its servers is another
-//! than before. A guest of the loop ([`Services`](crate::Services) of the agent's driver), which wakes only when the kernel says something.
+//! Decides when an agent is told that it has moved: the address that the system picks for a datagram to one of its servers is another than
+//! before. A guest of the loop ([`Services`](crate::Services) of the agent's driver), which wakes only when the kernel says something.
 //! Invariant: nothing depends on it; where the kernel tells nothing (an older one, a sandbox), the agent is found with its next keep-alive.
-//! Leaves to others: what a move means (the agent), proving the new address (the server).
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};

@@ -1,9 +1,8 @@
 //! The times of a capture: the wall clock of its beginning, and from there a clock that nobody sets.
 //!
 //! Decides that stamps never step: who sets the wall clock back or forward while a capture runs would make a span in it short or long, and
-//! an auditor believe it. Place: beside the walk, read for taps only. Invariant: two stamps of one process lie as far apart as CLOCK_BOOTTIME
-//! says, which counts a machine's sleep as the agent's lease does.
-//! Leaves to others: leases (`clock`).
+//! an auditor believe it. Invariant: two stamps of one process lie as far apart as CLOCK_BOOTTIME says, which counts a machine's sleep as
+//! the agent's lease does.
 
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};

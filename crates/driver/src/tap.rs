@@ -1,10 +1,9 @@
 //! Every datagram of a loop as it passed the socket, for a capture.
 //!
-//! Decides what a capture of one process is: what its sockets received, whatever became of it afterwards, and what the system took to
-//! send; each with its time (`stamps`, read after the receive call, before the send call) and the addresses of both ends. A socket bound to all
-//! addresses has the one that the datagram was sent to, or that the route to the peer has. Place: beside the walk, between socket and
-//! machine. Invariant: without a tap nothing is read, looked up or copied for it.
-//! Leaves to others: files (`cistern-capture`), and what the datagrams mean.
+//! Decides what a capture of one process is: what its sockets received, whatever became of it afterwards, and what the system took to send;
+//! each with its time (`stamps`, read after the receive call, before the send call) and the addresses of both ends. A socket bound to all
+//! addresses has the one that the datagram was sent to, or that the route to the peer has. Invariant: without a tap nothing is read, looked
+//! up or copied for it.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

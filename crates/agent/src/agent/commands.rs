@@ -5,8 +5,8 @@
 
 use crate::agent::{Agent, Waiting};
 use crate::api::{Event, OpError, OpId};
-use crate::call::TaskId;
-use crate::timer::Timer;
+use crate::call::{TaskId, Timer};
+use crate::session::handshake::Handshake;
 use alloc::vec::Vec;
 use cistern_link::Question;
 use cistern_wire::ObjectId;
@@ -29,7 +29,7 @@ impl Agent {
 
     /// What is known of the server that does not answer.
     fn why_no_answer(&self) -> OpError {
-        let refused = self.handshake.as_ref().and_then(|opening| opening.error);
+        let refused = self.handshake.as_ref().and_then(Handshake::error);
         refused.filter(|_| self.sessions.channel().is_none()).unwrap_or(OpError::Unreachable)
     }
 

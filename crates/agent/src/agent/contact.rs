@@ -7,13 +7,13 @@
 //! meanwhile. None of it changes the session or its lease; only an answer in the session, a NACK, or WELCOME of another session does. Timers
 //! run only when the socket was found empty, so an answer that has arrived is never taken for silence.
 
-use crate::agent::handshake::PAUSE_MAX;
 use crate::agent::{Agent, Closing};
 use crate::api::Phase;
+use crate::call::Timer;
 use crate::config::IdlePolicy;
 use crate::lease::Renewal;
+use crate::session::handshake::PAUSE_MAX;
 use crate::stats::Dropped;
-use crate::timer::Timer;
 use crate::transport::{Channel, RTO_LONGEST};
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Path, Question};
@@ -201,7 +201,7 @@ impl Agent {
     /// KNOWN: the server holds the session. Only an answer in it can renew, so one is asked for where KNOWN came from.
     pub(super) fn known_is_said(&mut self, path: Path, known: &Known) {
         let own = self.sessions.channel().is_some_and(|channel| channel.session() == known.session);
-        let Some((_, sent)) = self.answer_to(known.handshake, known.echo).filter(|_| own) else {
+        let Some(sent) = self.answer_to(known.handshake, known.echo).filter(|_| own) else {
             return self.dropped(Dropped::StrayHandshake);
         };
         self.end_handshake();

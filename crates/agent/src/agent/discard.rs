@@ -7,10 +7,10 @@
 use crate::agent::recovery::Fates;
 use crate::agent::{Agent, Closing};
 use crate::api::{Event, HolderId, LockEvent, OpError};
+use crate::call::Timer;
 use crate::session::reclaim::Source;
 use crate::session::{SessionState, Users};
 use crate::stats::Dropped;
-use crate::timer::Timer;
 use crate::transport::{Cx, Flights};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -51,7 +51,7 @@ impl Agent {
         let spread = self.spread();
         self.not_before = Some(self.now.plus(spread));
         // A verification that has asked nothing yet waits for longer than a session that is wanted may.
-        if self.handshake.as_ref().is_some_and(|opening| !opening.has_asked()) {
+        if self.handshake.as_ref().is_some_and(|opening| opening.sent() == 0) {
             self.end_handshake();
         }
         self.session_over(why, &fates);

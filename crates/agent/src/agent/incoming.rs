@@ -160,7 +160,7 @@ impl Agent {
                 return false;
             }
         };
-        if self.handshake.as_ref().is_some_and(|opening| sent.waited(opening.began)) {
+        if self.handshake.as_ref().is_some_and(|opening| sent.waited(opening.began())) {
             // What is asked by it is answered: the server holds the session.
             self.end_handshake();
         }

@@ -8,24 +8,21 @@ mod contact;
 mod discard;
 mod handshake;
 mod incoming;
-mod looks;
 mod recovery;
 mod settle;
 
-pub use looks::HolderView;
-
-use crate::agent::handshake::{Handshake, ServerIdentity};
-use crate::api::{Command, Event, HolderId, OpError, OpId, Output, Submitted, Wait};
+use crate::api::{Command, Event, HolderId, HolderView, LeaseView, OpError, OpId, Output, Submitted, Wait};
 use crate::cache::Cache;
+use crate::call::{Timer, Timers};
 use crate::config::Config;
 use crate::lease::{Lease, Permit};
 use crate::locks::Locks;
 use crate::session::Sessions;
+use crate::session::handshake::{Handshake, ServerIdentity};
 use crate::session::reclaim::Reclaim;
-use crate::stats::Stats;
+use crate::stats::{Drops, Stats};
 use crate::tasks::{Ctx, Tasks};
-use crate::timer::{Timer, Timers};
-use crate::transport::SendQueue;
+use crate::transport::{Channel, SendQueue};
 use crate::users::{HoldersTold, Watches};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -33,7 +30,7 @@ use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Machine, Path, Question, Rng};
 use cistern_wire::limits::LABEL_MAX;
-use cistern_wire::{AgentId, SessionId, Status};
+use cistern_wire::{AgentId, ObjectId, SessionId, Status};
 use core::net::SocketAddr;
 use core::time::Duration;
 
@@ -265,6 +262,72 @@ impl Agent {
     /// The next thing that users are to be told.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+}
+
+/// Looks from outside: they change nothing, need no timer, and are right at the moment at which they are taken.
+impl Agent {
+    /// The lease and what it covers, for people.
+    #[must_use]
+    pub fn view(&self, now: Instant) -> LeaseView {
+        let now = self.now.max(now);
+        let counts = self.locks.counts();
+        let valid_until = self.lease.valid_until();
+        let (renewals_opportunistic, renewals_explicit) = self.lease.renewals();
+        LeaseView {
+            phase: self.lease.phase(now),
+            session: self.sessions.present(),
+            reclaiming: self.sessions.sources().last().map(|source| source.0),
+            lease: self.lease.tau(),
+            left: valid_until.map_or(Duration::ZERO, |until| now.until_lease_over(until)),
+            valid_until,
+            renewals_opportunistic,
+            renewals_explicit,
+            demands: self.stats.demands,
+            nacks: self.stats.nacks,
+            cache_locks: self.cache.len() as u64,
+            advisory_locks: counts.held as u64,
+            holders: counts.holders as u64,
+            watches: self.watches.len() as u64,
+            ephemerals: self.sessions.ephemerals() as u64,
+            requests: self.stats.requests,
+            datagrams_out: self.stats.datagrams_out,
+            datagrams_in: self.stats.datagrams_in,
+            retransmissions: self.stats.retransmissions,
+            cache_hits: self.tasks.hits(),
+            round_trip: self.sessions.channel().and_then(Channel::round_trip),
+        }
+    }
+
+    /// Whether an ephemeral file goes with this agent's session, as far as is known.
+    #[must_use]
+    pub fn owns_ephemeral(&self, object: ObjectId) -> bool {
+        self.sessions.owns_ephemeral(object)
+    }
+
+    /// How many changes were given up whose outcome the agent still waits for: what they make may come later, and be this agent's.
+    #[must_use]
+    pub fn unsettled(&self) -> usize {
+        self.tasks.unsettled()
+    }
+
+    /// How certain a hold is now; `None` when it is gone. This is the check to make at the moment of use: it needs no timer.
+    #[must_use]
+    pub fn holder_view(&self, now: Instant, holder: HolderId) -> Option<HolderView> {
+        let now = self.now.max(now);
+        if !self.locks.is_held(holder) {
+            return None;
+        }
+        let (valid_until, suspect_at) = (self.lease.valid_until()?, self.lease.suspect_at()?);
+        //= wire-spec.md#11-1-lease
+        //# The end of the lease, as told to users, MUST be an instant on a named clock, not a span.
+        Some(HolderView { certain: self.lease.certain(now), valid_until, suspect_at })
+    }
+
+    /// Datagrams and messages dropped, by reason.
+    #[must_use]
+    pub const fn drops(&self) -> &Drops {
+        &self.stats.drops
     }
 }
 

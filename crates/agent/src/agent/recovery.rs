@@ -9,11 +9,9 @@
 use crate::agent::Agent;
 use crate::agent::discard::Exit;
 use crate::api::Event;
-use crate::believed;
-use crate::call::{Answer, Origin, TaskId};
+use crate::call::{self, Answer, Origin, TaskId, Timer};
 use crate::session::Users;
 use crate::session::reclaim::{Batch, Completion, Source};
-use crate::timer::Timer;
 use crate::transport::{Flights, Lane};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -214,7 +212,7 @@ impl Agent {
     pub(super) fn ask_later(&mut self, origin: Origin, failed: Failed) -> bool {
         let later = matches!(failed.status, Status::BUSY | Status::IN_GRACE) && failed.retry_ms > 0;
         if later {
-            let at = self.now.plus(believed::pause(failed.retry_ms));
+            let at = self.now.plus(call::pause(failed.retry_ms));
             self.timers.set(Timer::Again(origin), at, Question::Waited);
         }
         later

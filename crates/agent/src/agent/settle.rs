@@ -5,9 +5,8 @@
 
 use crate::agent::{Agent, Closing, Waiting};
 use crate::api::{Event, LockEvent, OpId, Output, Wait};
-use crate::call::{Answer, Origin};
+use crate::call::{Answer, Origin, Timer};
 use crate::locks::Effect;
-use crate::timer::Timer;
 use crate::transport::{Channel, Cx, Gate, Lane};
 use crate::users::{WatchEffect, Watches};
 use alloc::vec::Vec;
@@ -158,7 +157,7 @@ impl Agent {
             return None;
         }
         let is_timed = |timer| self.timers.get(timer).is_some();
-        let hello = self.handshake.as_ref().is_some_and(|opening| opening.due || !is_timed(Timer::Handshake));
+        let hello = self.handshake.as_ref().is_some_and(|opening| opening.is_due() || !is_timed(Timer::Handshake));
         let channel = self.sessions.channel();
         let renews = |channel: &Channel| is_timed(Timer::Phase) || channel.is_keeping() || channel.is_awaiting();
         let sends = |channel: &Channel| channel.has_next(self.now, &self.queue, self.gate());

@@ -8,52 +8,24 @@
 //! mutation that affects it and its outcome; a refused generation is never installed (`refused`); the table is never iterated where its
 //! order would show. Implements `wire-spec.md` sections 11.4 and 11.5.
 
-mod contents;
-mod directory;
+mod body;
 mod refused;
 
 use crate::config::CacheLimits;
 use crate::eviction::{EvictionQueue, Place};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use bytes::Bytes;
+pub(crate) use body::{Body, Contents, Directory, Known};
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::{
     Attr, CacheGrant, Effect, Generation, Keep, LockClass, LockId, Mode, ObjectId, ObjectKind, ReceiptAnswer, ReclaimItem, ReleaseItem,
     ReleasedItem,
 };
-pub(crate) use contents::Contents;
-pub(crate) use directory::{Directory, Known};
 use hashbrown::HashMap;
 use refused::RefusedGenerations;
 
 /// What an object costs beside its body: attributes, lock, its shares of the table and of the queue.
 const OBJECT_COST: usize = 192;
-
-/// The state of an object beyond its attributes.
-#[derive(Debug, Default)]
-pub(crate) enum Body {
-    /// Not known.
-    #[default]
-    Unknown,
-    /// Names of a directory.
-    Directory(Directory),
-    /// Contents of a file.
-    File(Contents),
-    /// Target of a symbolic link.
-    Link(Bytes),
-}
-
-impl Body {
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Unknown => 0,
-            Self::Directory(directory) => directory.bytes(),
-            Self::File(contents) => contents.bytes(),
-            Self::Link(target) => target.len(),
-        }
-    }
-}
 
 /// The cached state of one object: everything in it is of the version in `attr`.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use super::*;
 use crate::config::CacheLimits;
 use alloc::vec;
 use alloc::vec::Vec;
+use bytes::Bytes;
 use cistern_wire::{Handle, Want};
 
 const X: ObjectId = ObjectId(7);

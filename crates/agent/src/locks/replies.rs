@@ -7,7 +7,7 @@
 use super::Effect;
 use super::advisory::{Advisory, Change, HELD_ELSEWHERE, Held, LockRequest};
 use crate::api::OpError;
-use crate::believed;
+use crate::call;
 use cistern_wire::{CancelOutcome, Cancelled, Generation, Grant, Keep, Mode, ReceiptAnswer, ReleasedItem, Reply, Status};
 
 /// What became of a grant that arrived.
@@ -218,7 +218,7 @@ impl Advisory {
 
     fn rest(&mut self, retry_ms: u32, change: &mut Change<'_>) {
         self.request = LockRequest::Busy;
-        let span = believed::pause(retry_ms.max(1));
+        let span = call::pause(retry_ms.max(1));
         change.effects.push_back(Effect::Rest { object: self.object, span });
     }
 }

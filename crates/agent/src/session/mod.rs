@@ -13,11 +13,11 @@
 //! Invariants: at most one session has a channel, and it is the newest; a session is surrendered only after each of its local users has
 //! said that it stopped, or the last instant that was shown to them has passed; a hint never leads there.
 
+pub(crate) mod handshake;
 pub(crate) mod reclaim;
 
 use crate::api::HolderId;
-use crate::call::TaskId;
-use crate::timer::{Timer, Timers};
+use crate::call::{TaskId, Timer, Timers};
 use crate::transport::{Channel, Cx, Flights, Sender};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};

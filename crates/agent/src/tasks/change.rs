@@ -5,8 +5,7 @@
 //! outcome in before the user hears of it (`Call::settle`). A path of a batch means what it meant before the batch, unless an item before
 //! has made that very name: then it means what was made (section 6.2, BATCH).
 
-use super::effects;
-use super::request::{Mutation, Request};
+use super::request::{Mutation, Request, subject};
 use super::resolve::{Leg, leg};
 use super::task::{Call, Desk, Flow, Stage, Task};
 use super::upload::{to_write, to_xattr};
@@ -146,7 +145,7 @@ impl Task {
         if matches!(change, Mutation::Unlink { .. } | Mutation::Rmdir { .. } | Mutation::Rename { .. }) {
             return Flow::End(Ok(Output::Done));
         }
-        match effects::subject(change, effects) {
+        match subject(change, effects) {
             Some(attr) => Flow::End(Ok(Output::Attr(attr))),
             None => Flow::failed(NOT_AN_ANSWER),
         }

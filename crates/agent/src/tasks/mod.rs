@@ -1,39 +1,32 @@
 //! The operations: every command that a user gives, from its first look at the cache to its end.
 //!
-//! Decides: which commands are answered at once from cache, which become tasks, and how the protocol half talks to them.
-//! Place in the walk: `Agent::submit` calls [`Tasks::submit`]; what it sends goes through `Ctx::out`; what comes back comes to
-//! [`Tasks::answer`]. Implements `wire-spec.md` sections 6.2, 11.4 and 11.5.
-//! Invariants: every command ends exactly once; a demand is complied with at any moment, for nothing that waits for the server is
-//! in hand; everything in one call of these functions is of one instant (section 11.1).
-//! Leaves to others: sessions, nonces, retransmission, the lease and the locks (the protocol half).
+//! Decides: which commands are answered at once from cache, which become tasks, and how the protocol half talks to them. Implements
+//! `wire-spec.md` sections 6.2, 11.4 and 11.5. Invariants: every command ends exactly once; a demand is complied with at any moment, for
+//! nothing that waits for the server is in hand; everything in one call of these functions is of one instant (section 11.1).
 
 mod at_once;
 mod change;
-mod effects;
 mod pages;
 mod read;
 mod request;
 mod resolve;
-mod staging;
-mod stat;
 mod task;
 mod upload;
 pub(crate) mod walk;
 
 use crate::api::{Command, Event, OpError, OpId, Output, Submitted};
 use crate::cache::Cache;
-use crate::call::{Answer, Outbound, TaskId};
+use crate::call::{Answer, Outbound, TaskId, Timer, Timers};
 use crate::lease::Permit;
 use crate::locks::Locks;
-use crate::timer::{Timer, Timers};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_wire::Reply;
 use cistern_wire::limits::DATAGRAM_DEFAULT;
-use staging::{Staging, are_ended};
 use task::{Call, Desk, Flow, Office, Task};
+use upload::{Staging, are_ended};
 
 /// Most commands that run at once; more are refused (`OpError::Overloaded`). Far above any window, and bounded all the same.
 pub(crate) const TASKS_MAX: usize = 4_096;

@@ -1,9 +1,7 @@
 //! From what a command names to the objects it is about: one walk for each path, then the command's own work.
 //!
-//! Decides: which paths a command walks and what each walk looks for; what is checked when a walk ends.
-//! Place in the walk: every command begins here; from here it goes to its family. Implements `wire-spec.md` section 11.5.
-//! Invariant: a walk's end counts only if everything it read from cache is still so at that instant; otherwise it begins again.
-//! Leaves to others: the walk itself (`walk`), the commands (`stat`, `read`, `pages`, `change`, `upload`).
+//! Decides: which paths a command walks and what each walk looks for; what is checked when a walk ends. Implements `wire-spec.md` section
+//! 11.5. Invariant: a walk's end counts only if everything it read from cache is still so at that instant; otherwise it begins again.
 
 use super::change;
 use super::request::Request;

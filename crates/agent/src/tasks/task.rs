@@ -1,26 +1,19 @@
 //! One command that could not be answered at once: its calls, and what is done again when they fail.
 //!
-//! Decides: when objects are suspended and resumed around a mutation, what a lost session means for a command, when
-//! something is asked again and how often.
-//! Place in the walk: `Tasks` hands every answer to the task that asked; the task hands replies to its family (`stat`, `read`, ...).
-//! Implements `wire-spec.md` sections 7, 11.2 and 11.5. Invariant: a mutation whose outcome is not known is never asked again, and its
-//! objects stay suspended until the outcome is known or the session is over.
-//! Leaves to others: what the replies mean (the families), nonces and retransmission (the protocol half).
+//! Decides: when objects are suspended and resumed around a mutation, what a lost session means for a command, when something is asked
+//! again and how often. Implements `wire-spec.md` sections 7, 11.2 and 11.5. Invariant: a mutation whose outcome is not known is never
+//! asked again, and its objects stay suspended until the outcome is known or the session is over.
 
 use super::change;
-use super::effects;
 use super::pages::{DirPages, LockPages, XattrPages};
 use super::read::Reading;
-use super::request::{Mutation, Request};
-use super::staging::{Load, Staging, are_ended};
-use super::upload::Upload;
+use super::request::{self, Mutation, Request};
+use super::upload::{Load, Staging, Upload, are_ended};
 use crate::api::{Command, Guard, OpError, Output};
-use crate::believed;
 use crate::cache::{Cache, View};
-use crate::call::{Answer, Outbound, TaskId};
+use crate::call::{self, Answer, Outbound, TaskId, Timer};
 use crate::tasks::Ctx;
 use crate::tasks::walk::{Found, NOT_AN_ANSWER, Walk};
-use crate::timer::Timer;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
@@ -423,7 +416,7 @@ impl Task {
         if retry_ms == 0 {
             return Flow::failed(status);
         }
-        let at = desk.ctx.now.plus(believed::pause(retry_ms).max(RETRY_MIN));
+        let at = desk.ctx.now.plus(call::pause(retry_ms).max(RETRY_MIN));
         desk.ctx.timers.set(Timer::CallRetry(self.id, number), at, Question::Waited);
         self.retries.insert(number, request);
         Flow::Wait
@@ -460,7 +453,7 @@ impl Call {
                 Some(Reply::Failed(_) | Reply::BatchFailed(_)) => {}
                 Some(Reply::Changed(changed)) if desk.taking => {
                     let mut view = View { cache: desk.ctx.cache, open: false, taking: true };
-                    effects::absorb(&mut view, change, &self.held, changed.effects);
+                    request::absorb(&mut view, change, &self.held, changed.effects);
                 }
                 // What it did may not be taken in, or is not known.
                 _ => self.suspended.iter().for_each(|object| desk.ctx.cache.drop_changed(*object)),

@@ -11,9 +11,8 @@ mod transmit;
 pub(crate) use requests::{Flights, InFlight};
 pub(crate) use transmit::{Cx, Gate, Lane, SendQueue};
 
-use crate::call::{Origin, TaskId};
+use crate::call::{Origin, TaskId, Timer, Timers};
 use crate::stats::Dropped;
-use crate::timer::{Timer, Timers};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};

@@ -5,8 +5,7 @@
 
 use super::Channel;
 use super::requests::AROUND;
-use crate::call::{Origin, Outbound};
-use crate::timer::{Timer, Timers};
+use crate::call::{Origin, Outbound, Timer, Timers};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cistern_link::{Instant, Path, Question, Rng};

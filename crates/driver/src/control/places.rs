@@ -2,8 +2,7 @@
 //!
 //! Decides: who gives its place up when all are taken and a further connection comes, which may be the operator's: the one that was used
 //! longest ago, but none that is kept (it awaits an answer, or something would end with it). Used by the server's control socket, whose
-//! operator gets a place also where all are kept, and by the host's agent, whose locks do not go for that. Leaves to others: what a use is,
-//! and the end of a connection.
+//! operator gets a place also where all are kept, and by the host's agent, whose locks do not go for that.
 
 use std::collections::BTreeMap;
 

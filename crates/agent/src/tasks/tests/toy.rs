@@ -1,9 +1,8 @@
 //! A toy of a metadata server, for tests of the agent's operations: executes requests, numbers grants and versions, makes demands.
 //!
-//! Decides: the least that a server must do to be right towards one agent; what it may do differently (page sizes, grants, how far
-//! a LOOKUP goes) is a setting. Place in the walk: in the stead of the network and the server.
-//! Invariant: every change of an object gives it a larger version; a mutation executes only when the agent holds no lock on an
-//! affected object but those that it named.
+//! Decides: the least that a server must do to be right towards one agent; what it may do differently (page sizes, grants, how far a LOOKUP
+//! goes) is a setting. Invariant: every change of an object gives it a larger version; a mutation executes only when the agent holds no
+//! lock on an affected object but those that it named.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;

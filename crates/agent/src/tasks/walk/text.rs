@@ -1,9 +1,7 @@
 //! The text that a walk reads: the path, and in it the targets of the symbolic links on the way.
 //!
-//! Decides: what a word is, what comes next, what is left, and which names one LOOKUP takes.
-//! Place in the walk: under `walk`, which decides what the words mean. Invariant: the path itself is borrowed from the command and
-//! no text is joined to another, so reading costs no memory; a target is read to its end before what stood after the link.
-//! Leaves to others: objects, directories, everything that needs the cache (`walk`).
+//! Decides: what a word is, what comes next, what is left, and which names one LOOKUP takes. Invariant: the path itself is borrowed from
+//! the command and no text is joined to another, so reading costs no memory; a target is read to its end before what stood after the link.
 
 use alloc::vec::Vec;
 use bytes::Bytes;

@@ -1,0 +1,266 @@
+//! A handshake, for a session or to verify the present one; which server is taken, and what is believed of what it offers
+//! (`wire-spec.md` 6.1, 11.6).
+//!
+//! Not a server of another store, nor of an older state of the store that is known. One handshake has one number; the lease of a session
+//! begins at the send time of the very HELLO that WELCOME echoes.
+
+use crate::api::OpError;
+use crate::call::Timer;
+use crate::config::{Config, LEASE_MIN};
+use crate::transport::Cx;
+use alloc::vec::Vec;
+use cistern_link::{Instant, PacketCounter, Question, Rng, RoundTrip, SentLog, first_packet, is_first_packet};
+use cistern_wire::limits::{DATAGRAM_MIN, FEATURE_VOLATILE};
+use cistern_wire::{Bytes8, Handle, Header, Hello, Packer, SessionId, StoreId, Welcome};
+use core::ops::RangeInclusive;
+use core::time::Duration;
+
+/// HELLO is sent so often to one address before the next is tried.
+const TRIES_PER_ADDRESS: u32 = 3;
+/// Longest pause between two HELLOs of a handshake, and two keep-alives of what is in use: somebody waits for the answer.
+pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// HELLOs whose send times are remembered: more than PAUSE_MAX apart, they span longer than any round trip.
+const SENT_MAX: usize = 64;
+/// So many challenges are answered at once; a server that sends more is answered no faster than it is asked.
+const CHALLENGES_AT_ONCE: u32 = 3;
+
+/// The server as last seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServerIdentity {
+    pub(crate) store: StoreId,
+    pub(crate) epoch: u8,
+    pub(crate) incarnation: u64,
+    volatile: bool,
+}
+
+/// What is made of a server that offers a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judgement {
+    Accept,
+    /// It may be taken once what was held of the one before it is over.
+    Wait,
+    Refuse,
+}
+
+impl ServerIdentity {
+    pub(crate) fn of(welcome: &Welcome<'_>) -> Self {
+        let Welcome { store, epoch, server_incarnation, features, .. } = *welcome;
+        //= wire-spec.md#10-3-features
+        //# A receiver MUST ignore feature bits that it does not know.
+        Self { store, epoch, incarnation: server_incarnation, volatile: features & FEATURE_VOLATILE != 0 }
+    }
+
+    /// Whether a server that shows itself as `other` may follow this one; `held`: the lease from this one is not over.
+    pub(crate) fn judge(self, other: Self, held: bool) -> Judgement {
+        if self.store == other.store {
+            //= wire-spec.md#11-6-sessions-handshake-and-paths
+            //# The agent MUST refuse, and report, a server of the known store with a lower epoch, or the same epoch and a lower
+            //# incarnation, than it has seen.
+            let older = (other.epoch, other.incarnation) < (self.epoch, self.incarnation);
+            return if older { Judgement::Refuse } else { Judgement::Accept };
+        }
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# The agent MUST refuse, and report, a server of another store than the one it knows, unless that says that its store is volatile.
+        match self.volatile && other.volatile {
+            false => Judgement::Refuse,
+            true if held => Judgement::Wait,
+            true => Judgement::Accept,
+        }
+    }
+}
+
+/// A handshake under way.
+#[derive(Debug)]
+pub(crate) struct Handshake {
+    handshake: u64,
+    began: Instant,
+    counter: PacketCounter,
+    /// With which number the session begins that it opens.
+    first_packet: u64,
+    log: SentLog,
+    cookie: Vec<u8>,
+    /// Newest HELLO that was answered, but not by WELCOME.
+    answered: u64,
+    challenges: u32,
+    address: usize,
+    /// HELLOs to this address, and to any, without an answer.
+    tries: u32,
+    attempts: u32,
+    rtt: RoundTrip,
+    /// Addresses in a row that will give no session.
+    refusals: usize,
+    /// HELLO is to be sent now.
+    due: bool,
+    error: Option<OpError>,
+    told: bool,
+    /// Whether it was said that a session that was offered is not taken.
+    warned: bool,
+}
+
+impl Handshake {
+    /// One that begins with this address of the server, at once or when its timer says so.
+    pub(crate) fn new(now: Instant, rng: &mut Rng, address: usize, at_once: bool) -> Self {
+        Self {
+            handshake: rng.nonzero_u64().get(),
+            began: now,
+            counter: PacketCounter::starting_at(1),
+            //= wire-spec.md#3-2-packet-numbers
+            //# All HELLOs of one handshake MUST name the same first packet number.
+            first_packet: first_packet(rng),
+            log: SentLog::new(SENT_MAX),
+            cookie: Vec::new(),
+            answered: 0,
+            challenges: 0,
+            address,
+            tries: 0,
+            attempts: 0,
+            rtt: RoundTrip::new(PAUSE_MAX),
+            refusals: 0,
+            due: at_once,
+            error: None,
+            told: false,
+            warned: false,
+        }
+    }
+
+    /// When it was begun: what was sent in the session since asks the same.
+    pub(crate) const fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// How many HELLOs of it have gone out.
+    pub(crate) const fn sent(&self) -> u64 {
+        self.counter.count()
+    }
+
+    /// Whether HELLO is to be sent now.
+    pub(crate) const fn is_due(&self) -> bool {
+        self.due
+    }
+
+    /// Why there is no session yet, if that is known.
+    pub(crate) const fn error(&self) -> Option<OpError> {
+        self.error
+    }
+
+    /// That is known from now on; whether it is to be told.
+    pub(crate) const fn failed(&mut self, error: OpError) -> bool {
+        self.error = Some(error);
+        !core::mem::replace(&mut self.told, true)
+    }
+
+    /// Whether a session that is offered and not taken is to be spoken of: once.
+    pub(crate) const fn warns(&mut self) -> bool {
+        !core::mem::replace(&mut self.warned, true)
+    }
+
+    /// The pause before HELLO is over. Whether every address has been tried in vain, and nothing is known of why.
+    pub(crate) fn pause_is_over(&mut self, addresses: usize, verifying: bool) -> bool {
+        self.due = true;
+        // Keep-alives go to the address of the session; whoever verifies it asks at all of them.
+        let most = if verifying && self.cookie.is_empty() { 1 } else { TRIES_PER_ADDRESS };
+        if self.tries < most {
+            return false;
+        }
+        let last = self.address + 1 >= addresses;
+        self.move_on(addresses);
+        last && self.error.is_none()
+    }
+
+    /// Makes the next HELLO: `hello`, as this handshake says it. Gives the address to which it goes.
+    pub(crate) fn poll_transmit(&mut self, cx: &mut Cx<'_>, hello: Hello<'_>, pause_max: Duration, buf: &mut Vec<u8>) -> Option<usize> {
+        self.due = false;
+        let packet = self.counter.take()?;
+        self.log.record(packet, cx.now);
+        let (first_packet, cookie) = (self.first_packet, Bytes8(&self.cookie));
+        let hello = Hello { handshake: self.handshake, first_packet, cookie, ..hello };
+        let mut packer = Packer::new(buf, Header { from_server: false, session: SessionId(0), packet }, DATAGRAM_MIN);
+        let fits = packer.push(&hello.into());
+        debug_assert!(fits, "the longest HELLO fits the smallest datagram");
+        packer.finish();
+        self.rtt.set_cap(pause_max);
+        cx.timers.set(Timer::Handshake, cx.now.plus(self.rtt.backoff(self.attempts, cx.rng)), Question::Waited);
+        self.tries += 1;
+        self.attempts = self.attempts.saturating_add(1);
+        Some(self.address)
+    }
+
+    /// When the HELLO was sent that an answer is about, if it is the first answer to that or a newer one.
+    pub(crate) fn answer_to(&mut self, handshake: u64, echo: u64) -> Option<Instant> {
+        let sent = self.sent_at(handshake, echo).filter(|_| self.answered < echo)?;
+        self.answered = echo;
+        Some(sent)
+    }
+
+    /// When the HELLO was sent that a WELCOME echoes.
+    pub(crate) fn sent_at(&self, handshake: u64, echo: u64) -> Option<Instant> {
+        if self.handshake == handshake { self.log.sent_at(echo) } else { None }
+    }
+
+    /// A server wants to see that this agent is where it says. The cookie is worth something where it was made.
+    pub(crate) fn challenged(&mut self, now: Instant, sent: Instant, address: Option<usize>, cookie: &[u8]) {
+        self.challenges += 1;
+        self.cookie = cookie.to_vec();
+        self.rtt.sample(now.since(sent));
+        self.address = address.unwrap_or(self.address);
+        self.tries = 0;
+        if self.challenges <= CHALLENGES_AT_ONCE {
+            self.attempts = 0;
+            self.due = true;
+        }
+    }
+
+    /// The address tried gives no session, now or (`for_good`) at all. Whether none of them does.
+    pub(crate) fn refused(&mut self, addresses: usize, for_good: bool) -> bool {
+        self.refusals += usize::from(for_good);
+        let hopeless = self.refusals >= addresses;
+        self.move_on(addresses);
+        self.due = for_good && !hopeless;
+        hopeless
+    }
+
+    /// What goes on into the session that it opens: the first packet number, the address, the round trip.
+    pub(crate) fn into_session(self) -> (u64, usize, RoundTrip) {
+        (self.first_packet, self.address, self.rtt)
+    }
+
+    /// Goes on at the next address.
+    fn move_on(&mut self, addresses: usize) {
+        self.tries = 0;
+        self.address = (self.address + 1) % addresses.max(1);
+        // It was made for another address, or is worth nothing: a server is silent to a cookie that has opened a session.
+        self.cookie.clear();
+    }
+}
+
+const HOUR_US: u32 = 3_600_000_000;
+/// δ, ε and Td of a server that keeps section 8.3.
+const DELTA_PPM: RangeInclusive<u32> = 3_000..=1_000_000;
+const EPSILON_US: RangeInclusive<u32> = 1..=HOUR_US;
+const DELIVERY_TIMEOUT_US: RangeInclusive<u32> = 1_000..=HOUR_US;
+
+/// The first field of a WELCOME with a value that no server gives, and what it must be. A window or datagram above what was asked for is
+/// none: less of it is used.
+pub(crate) fn unbelievable(welcome: &Welcome<'_>, config: &Config) -> Option<(&'static str, &'static str)> {
+    let Welcome { session, handle, lease_us, delta_ppm, epsilon_us, delivery_timeout_us, window, max_datagram, first_packet, .. } =
+        *welcome;
+    let lease = Duration::from_micros(lease_us);
+    //= wire-spec.md#11-6-sessions-handshake-and-paths
+    //# An agent MUST have a bound on the lease that it believes in, and drop a WELCOME above it.
+    //= wire-spec.md#11-6-sessions-handshake-and-paths
+    //# An agent MUST drop a WELCOME with a number outside these bounds.
+    [
+        ("session", session != SessionId(0), "another than 0"),
+        ("handle", handle != Handle(0), "another than 0"),
+        ("lease", lease >= LEASE_MIN, "at least 100 ms"),
+        ("lease", lease <= config.lease_max, "at most lease-max of this agent: raise that (--lease-max), or lower the lease there"),
+        ("delta", DELTA_PPM.contains(&delta_ppm), "0.003 to 1"),
+        ("epsilon", EPSILON_US.contains(&epsilon_us), "1 µs to 1 h"),
+        ("delivery timeout", DELIVERY_TIMEOUT_US.contains(&delivery_timeout_us), "1 ms to 1 h"),
+        ("window", window > 0, "at least 1"),
+        ("max_datagram", usize::from(max_datagram) >= DATAGRAM_MIN, "at least 548 bytes"),
+        ("first packet number", is_first_packet(first_packet), "1 to 2^48−1"),
+    ]
+    .into_iter()
+    .find_map(|(field, fits, rule)| (!fits).then_some((field, rule)))
+}
