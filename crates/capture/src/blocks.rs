@@ -1,8 +1,7 @@
 //! The pcapng format: sections of blocks; interfaces are described by blocks, frames name theirs.
 //!
-//! Decides where a block begins and ends, which interface and clock a frame has, and after bytes that cannot be a block, where the next
-//! one is: a block says its length at both ends. Invariants: one block is in memory at a time, of at most [`BLOCK_MAX`] bytes, and the
-//! description of at most [`INTERFACES_MAX`] interfaces; every byte is part of a block or rubbish.
+//! Decides where a block ends (it says its length at both ends), and which interface and clock a frame has. Invariants: one block is in
+//! memory at a time, of at most [`BLOCK_MAX`] bytes, and the description of at most [`INTERFACES_MAX`] interfaces.
 //! Leaves to others: reading (`feed`), what is in a frame (`frame`).
 
 use std::io::{self, Read};
@@ -13,9 +12,8 @@ use pcap_parser::traits::PcapNGPacketBlock as _;
 use pcap_parser::{Block, InterfaceDescriptionBlock, OptionCode, parse_block_be, parse_block_le};
 
 use crate::feed::Feed;
-use crate::reader::Found;
-use crate::search::{Place, Search};
-use crate::tally::{Skip, Tally};
+use crate::reader::{Found, Next};
+use crate::tally::Skip;
 
 /// Largest block: Wireshark's bound.
 const BLOCK_MAX: usize = 16 << 20;
@@ -36,18 +34,12 @@ const PACKET: u32 = 2;
 const SIMPLE: u32 = 3;
 const JOURNAL: u32 = 9;
 const ENHANCED: u32 = 6;
-/// The kinds of block that are believed behind damage: section, interface, packets, names, statistics, journal, secrets, custom ones.
-const KNOWN: [u32; 11] = [SECTION, 1, PACKET, SIMPLE, 4, 5, ENHANCED, JOURNAL, 10, 0xBAD, 0x4000_0BAD];
 
 /// The state of reading a pcapng file.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
     big_endian: bool,
     interfaces: Vec<Interface>,
-    /// What came last made no sense: the next block must be of a known kind.
-    lost: bool,
-    /// For what goes on behind a block that does not end.
-    search: Search,
 }
 
 /// What frames need of their interface.
@@ -62,21 +54,6 @@ struct Interface {
     offset: i64,
 }
 
-/// What a block begins with.
-#[derive(Clone, Copy)]
-struct Heading {
-    kind: u32,
-    length: usize,
-    /// The byte order of the block: a section says its own.
-    big_endian: bool,
-}
-
-impl Heading {
-    fn is_repeated_at_the_end_of(&self, block: &[u8]) -> bool {
-        u32_of(block, self.length - 4, self.big_endian) == u32::try_from(self.length).ok()
-    }
-}
-
 fn u32_of(bytes: &[u8], at: usize, big_endian: bool) -> Option<u32> {
     let bytes = bytes.get(at..at + 4)?.first_chunk().copied()?;
     Some(if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
@@ -88,66 +65,37 @@ impl Blocks {
         u32::from_le_bytes(magic) == SECTION
     }
 
-    /// The next frame, or `None` if there is no whole block now.
-    pub(crate) fn next<R: Read>(&mut self, feed: &mut Feed<R>, tally: &mut Tally) -> io::Result<Option<Found>> {
+    /// The next frame.
+    pub(crate) fn next<R: Read>(&mut self, feed: &mut Feed<R>) -> io::Result<Next> {
         while feed.want(BLOCK_MIN)? {
-            let Some(heading) = self.heading(feed.window(), self.lost) else {
-                self.skip(1, feed, tally);
-                continue;
-            };
-            if !feed.want(heading.length)? {
-                let Some(rubbish) = self.goes_on_in(feed.offset(), feed.window()) else { return Ok(None) };
-                self.skip(rubbish, feed, tally);
-                continue;
+            let Some((kind, length)) = self.heading(feed.window()) else { return Ok(Next::Damaged) };
+            if !feed.want(length)? {
+                break;
             }
-            let block = &feed.window()[..heading.length];
-            if !heading.is_repeated_at_the_end_of(block) {
-                self.skip(1, feed, tally);
-                continue;
+            let block = &feed.window()[..length];
+            if u32_of(block, length - 4, self.big_endian) != u32_of(block, 4, self.big_endian) {
+                return Ok(Next::Damaged);
             }
-            self.lost = false;
-            self.big_endian = heading.big_endian;
-            if let Some(found) = self.block(heading.kind, block) {
-                return Ok(Some(found));
+            if let Some(found) = self.block(kind, block) {
+                return Ok(Next::Frame(found));
             }
-            feed.consume(heading.length);
+            feed.consume(length);
         }
-        Ok(None)
+        Ok(Next::Dry)
     }
 
-    /// What a block begins with, if it can be one; `known`: only if its kind is known.
-    fn heading(&self, window: &[u8], known: bool) -> Option<Heading> {
-        let big_endian = match window.get(8..12)?.first_chunk().copied()? {
-            order if u32_of(window, 0, false)? == SECTION => match ORDER {
-                wanted if u32::from_be_bytes(order) == wanted => true,
-                wanted if u32::from_le_bytes(order) == wanted => false,
+    /// Kind and length of a block, if it can be one. A section says the byte order from here on.
+    fn heading(&mut self, window: &[u8]) -> Option<(u32, usize)> {
+        if u32_of(window, 0, false)? == SECTION {
+            self.big_endian = match window.get(8..12)?.first_chunk().copied()? {
+                order if u32::from_be_bytes(order) == ORDER => true,
+                order if u32::from_le_bytes(order) == ORDER => false,
                 _ => return None,
-            },
-            _ => self.big_endian,
-        };
-        let kind = u32_of(window, 0, big_endian)?;
-        let length = usize::try_from(u32_of(window, 4, big_endian)?).ok()?;
+            };
+        }
+        let length = usize::try_from(u32_of(window, 4, self.big_endian)?).ok()?;
         let possible = (BLOCK_MIN..=BLOCK_MAX).contains(&length) && length.is_multiple_of(4);
-        (possible && (!known || KNOWN.contains(&kind))).then_some(Heading { kind, length, big_endian })
-    }
-
-    /// Where the window, which begins with a block that does not end in it, holds a whole block further on: then what is before is none.
-    fn goes_on_in(&mut self, offset: u64, window: &[u8]) -> Option<usize> {
-        let mut search = std::mem::take(&mut self.search);
-        let found = search.find(offset, window.len(), |at| {
-            let rest = &window[at..];
-            match self.heading(rest, true) {
-                _ if rest.len() < BLOCK_MIN => Place::Short,
-                None => Place::Bad,
-                Some(heading) => match rest.get(..heading.length) {
-                    None => Place::Later(at + heading.length),
-                    Some(block) if heading.is_repeated_at_the_end_of(block) => Place::Good,
-                    Some(_) => Place::Bad,
-                },
-            }
-        });
-        self.search = search;
-        found
+        Some((u32_of(window, 0, self.big_endian)?, length)).filter(|_| possible)
     }
 
     /// Takes a whole block in; gives its frame, if it is of a kind that has one.
@@ -209,12 +157,6 @@ impl Blocks {
 
     fn interface(&self, id: u32) -> Result<Interface, Skip> {
         usize::try_from(id).ok().and_then(|id| self.interfaces.get(id)).copied().ok_or(Skip::NoInterface)
-    }
-
-    fn skip<R>(&mut self, length: usize, feed: &mut Feed<R>, tally: &mut Tally) {
-        self.lost = true;
-        tally.found_rubbish(feed.offset(), length as u64);
-        feed.consume(length);
     }
 }
 

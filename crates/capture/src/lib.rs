@@ -6,7 +6,7 @@
 //! headers off) → `Datagram`; what falls out on the way is counted by reason in the `Tally`. The way back: [`Writer`], or [`Recorder`] where
 //! the disk must not be waited for.
 //! Invariants: no bytes make it panic; memory is bounded however long the capture is; a source that ends in the middle, or has ended
-//! only for now (a file that grows, a pipe), gives everything that is whole.
+//! only for now (a file that grows, a pipe), gives everything that is whole; of a damaged one, everything before the damage.
 //! Leaves to others: what a datagram says (`cistern-wire`), what datagrams mean together (`cistern-audit`).
 //!
 //! Formats: pcap and pcapng are described in the drafts of the IETF's opsawg group (draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng),
@@ -21,12 +21,11 @@ pub mod private;
 mod reader;
 mod record;
 mod recorder;
-mod search;
 mod tally;
 mod writer;
 
 pub use datagram::Datagram;
 pub use reader::{ReadError, Reader};
 pub use recorder::{Recorded, Recorder};
-pub use tally::{Rubbish, Skip, Tally};
+pub use tally::{Skip, Tally};
 pub use writer::{CreateError, Writer};

@@ -1,7 +1,8 @@
 //! A capture, read frame by frame: which format it is, and one datagram after the other.
 //!
 //! Decides what is an error (a source that fails, or that is no capture) and what is only counted (everything that a capture may hold).
-//! Invariant: whatever the bytes are, reading ends, and all datagrams that are whole are given in the order of the file.
+//! Invariant: whatever the bytes are, reading ends, and all datagrams that are whole are given in the order of the file, up to its first
+//! damage.
 //! Leaves to others: the formats (`classic`, `blocks`), frames (`frame`), counting (`tally`).
 
 use std::io::{self, Read};
@@ -26,6 +27,16 @@ pub enum ReadError {
     /// The source failed.
     #[error("reading the capture failed: {0}")]
     Io(#[from] io::Error),
+}
+
+/// What comes next in a [`Feed`].
+pub(crate) enum Next {
+    /// A frame; it is not consumed yet.
+    Frame(Found),
+    /// Nothing whole, now.
+    Dry,
+    /// Bytes that cannot be of this format: where the next frame begins is not known.
+    Damaged,
 }
 
 /// A frame found in the window of a [`Feed`].
@@ -59,7 +70,7 @@ enum Format {
 /// Reads the datagrams of a capture, from anything that gives bytes: a file, a pipe, a file that grows.
 ///
 /// It buffers by itself. At the end of the source [`next_datagram`](Self::next_datagram) gives `None`; called again later it goes on
-/// with what has come meanwhile. As an iterator it ends after the first error.
+/// with what has come meanwhile, unless the capture is damaged ([`Tally::damaged_at`]). As an iterator it ends after the first error.
 #[derive(Debug)]
 pub struct Reader<R> {
     feed: Feed<R>,
@@ -81,7 +92,7 @@ impl<R: Read> Reader<R> {
     /// after which a further call goes on where this one stopped.
     pub fn next_datagram(&mut self) -> Result<Option<Datagram>, ReadError> {
         let found = self.find();
-        self.tally.unfinished_bytes = self.feed.window().len() as u64;
+        self.tally.unfinished_bytes = if self.tally.damaged_at.is_some() { 0 } else { self.feed.window().len() as u64 };
         found
     }
 
@@ -92,22 +103,28 @@ impl<R: Read> Reader<R> {
     }
 
     fn find(&mut self) -> Result<Option<Datagram>, ReadError> {
-        loop {
-            let found = match &mut self.format {
+        while self.tally.damaged_at.is_none() {
+            let next = match &mut self.format {
                 Format::Unknown => match self.recognise()? {
                     true => continue,
                     false => return Ok(None),
                 },
-                Format::Classic(classic) => classic.next(&mut self.feed, &mut self.tally)?,
-                Format::Blocks(blocks) => blocks.next(&mut self.feed, &mut self.tally)?,
+                Format::Classic(classic) => classic.next(&mut self.feed)?,
+                Format::Blocks(blocks) => blocks.next(&mut self.feed)?,
             };
-            let Some(found) = found else { return Ok(None) };
-            let datagram = self.look(&found);
-            self.feed.consume(found.used);
-            if let Some(datagram) = datagram {
-                return Ok(Some(datagram));
+            match next {
+                Next::Dry => return Ok(None),
+                Next::Damaged => self.tally.damaged_at = Some(self.feed.offset()),
+                Next::Frame(found) => {
+                    let datagram = self.look(&found);
+                    self.feed.consume(found.used);
+                    if datagram.is_some() {
+                        return Ok(datagram);
+                    }
+                }
             }
         }
+        Ok(None)
     }
 
     /// Finds out the format; false if too little has come to know it.

@@ -1,13 +1,10 @@
 //! What a capture held, and what of it could not be read: counted by reason, for people and for programs.
 //!
-//! Decides the names of the reasons. Invariant: every frame of a capture is a datagram or is counted here, and every byte that
-//! belongs to no frame is too. Leaves to others: finding the reasons (`classic`, `blocks`, `frame`).
+//! Decides the names of the reasons. Invariant: every frame up to the first damage is a datagram or is counted here.
+//! Leaves to others: finding the reasons (`classic`, `blocks`, `frame`).
 
 use std::collections::BTreeMap;
 use std::fmt;
-
-/// Most stretches of rubbish that are remembered one by one; further ones are counted only.
-const RUBBISH_MAX: usize = 32;
 
 /// Why a frame gave no datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,15 +79,6 @@ impl fmt::Display for Skip {
     }
 }
 
-/// A stretch of a capture that is no part of any frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rubbish {
-    /// Its first byte in the file, from 0.
-    pub offset: u64,
-    /// How many bytes it has.
-    pub length: u64,
-}
-
 /// What was read of a capture so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -98,28 +86,17 @@ pub struct Tally {
     pub frames: u64,
     /// Datagrams that they gave.
     pub datagrams: u64,
-    /// Bytes between frames that made no sense.
-    pub rubbish_bytes: u64,
     /// Bytes at the end that are the beginning of something: the file was cut there, or is still being written.
     pub unfinished_bytes: u64,
+    /// The first byte that no capture has there, from 0: nothing behind it was read.
+    pub damaged_at: Option<u64>,
     skipped: BTreeMap<Skip, u64>,
-    rubbish: Vec<Rubbish>,
-    /// How many stretches of rubbish there were.
-    stretches: u64,
-    /// Where the latest stretch ended, to know whether the next one is the same.
-    rubbish_end: u64,
 }
 
 impl Tally {
     /// How many frames gave no datagram, by reason.
     pub fn skipped(&self) -> impl Iterator<Item = (Skip, u64)> {
         self.skipped.iter().map(|(skip, count)| (*skip, *count))
-    }
-
-    /// The stretches of rubbish, the first 32 of them.
-    #[must_use]
-    pub fn rubbish(&self) -> &[Rubbish] {
-        &self.rubbish
     }
 
     /// Whether nothing was damaged: every frame was whole and understood as far as it concerns UDP, and the end is an end.
@@ -131,32 +108,12 @@ impl Tally {
     /// Whether the file itself is damaged or cut off, whatever its frames hold.
     #[must_use]
     pub const fn is_damaged(&self) -> bool {
-        self.rubbish_bytes > 0 || self.unfinished_bytes > 0
+        self.damaged_at.is_some() || self.unfinished_bytes > 0
     }
 
     /// A frame gave no datagram.
     pub(crate) fn skip(&mut self, why: Skip) {
         *self.skipped.entry(why).or_default() += 1;
-    }
-
-    /// Bytes that make no sense; stretches that touch are one.
-    pub(crate) fn found_rubbish(&mut self, offset: u64, length: u64) {
-        if length == 0 {
-            return;
-        }
-        self.rubbish_bytes += length;
-        let goes_on = self.stretches > 0 && self.rubbish_end == offset;
-        self.rubbish_end = offset + length;
-        if !goes_on {
-            self.stretches += 1;
-            if self.rubbish.len() < RUBBISH_MAX {
-                self.rubbish.push(Rubbish { offset, length });
-            }
-        } else if self.stretches == self.rubbish.len() as u64
-            && let Some(last) = self.rubbish.last_mut()
-        {
-            last.length += length;
-        }
     }
 }
 
@@ -167,12 +124,8 @@ impl fmt::Display for Tally {
         for (skip, count) in self.skipped() {
             write!(f, "\n{count} {}: {skip}", if count == 1 { "frame" } else { "frames" })?;
         }
-        for rubbish in &self.rubbish {
-            write!(f, "\n{} bytes of no capture format at byte {}: left out", rubbish.length, rubbish.offset)?;
-        }
-        let more = self.stretches - self.rubbish.len() as u64;
-        if more > 0 {
-            write!(f, "\n{more} more such stretches, {} bytes in all", self.rubbish_bytes)?;
+        if let Some(offset) = self.damaged_at {
+            write!(f, "\ndamaged at byte {offset}: nothing from there on was read")?;
         }
         if self.unfinished_bytes > 0 {
             write!(f, "\nthe last {} bytes are not whole: the file was cut, or is still being written", self.unfinished_bytes)?;
@@ -184,20 +137,6 @@ impl fmt::Display for Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rubbish_that_touches_is_one_stretch_and_only_so_many_are_kept() {
-        let mut tally = Tally::default();
-        tally.found_rubbish(100, 10);
-        tally.found_rubbish(110, 5);
-        assert_eq!(tally.rubbish(), [Rubbish { offset: 100, length: 15 }]);
-        for nth in 1..=40 {
-            tally.found_rubbish(nth * 1_000, 1);
-        }
-        tally.found_rubbish(40_001, 1);
-        assert_eq!((tally.rubbish().len(), tally.rubbish_bytes), (RUBBISH_MAX, 15 + 40 + 1));
-        assert!(tally.to_string().contains("9 more such stretches"), "{tally}");
-    }
 
     #[test]
     fn other_traffic_is_no_damage_and_a_cut_is() {

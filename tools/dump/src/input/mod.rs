@@ -174,13 +174,12 @@ impl Input {
                 self.next = Some(datagram);
                 Ok(true)
             }
-            Ok(None) if self.flow.is_over() => {
+            Ok(None) if self.flow.is_over() || self.reader.tally().damaged_at.is_some() => {
                 self.ended = true;
                 let tally = self.reader.tally();
-                // Fewer bytes than any format begins with.
-                if tally.frames == 0 && tally.unfinished_bytes > 0 {
+                if tally.frames == 0 && tally.is_damaged() {
                     self.foreign = true;
-                    return Err((EXIT_DAMAGED, format!("{}: cut off before its first frame, or no capture", self.name)));
+                    return Err((EXIT_DAMAGED, format!("{}: cut off or damaged before its first frame, or no capture", self.name)));
                 }
                 Ok(true)
             }
