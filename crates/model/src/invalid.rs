@@ -32,17 +32,26 @@ fn shown(value: f64) -> String {
 }
 
 /// A finite number above zero.
-pub(crate) fn positive(what: &'static str, value: f64) -> Result<f64, Invalid> {
+///
+/// # Errors
+/// It is none.
+pub fn positive(what: &'static str, value: f64) -> Result<f64, Invalid> {
     if value > 0.0 && value.is_finite() { Ok(value) } else { Err(Invalid { what, value, rule: "a finite number above zero" }) }
 }
 
 /// A finite number, zero or more.
-pub(crate) fn not_negative(what: &'static str, value: f64) -> Result<f64, Invalid> {
+///
+/// # Errors
+/// It is none.
+pub fn not_negative(what: &'static str, value: f64) -> Result<f64, Invalid> {
     if value >= 0.0 && value.is_finite() { Ok(value) } else { Err(Invalid { what, value, rule: "a finite number, zero or more" }) }
 }
 
 /// A number between 0 and 1, neither of them.
-pub(crate) fn fraction(what: &'static str, value: f64) -> Result<f64, Invalid> {
+///
+/// # Errors
+/// It is none.
+pub fn fraction(what: &'static str, value: f64) -> Result<f64, Invalid> {
     if value > 0.0 && value < 1.0 { Ok(value) } else { Err(Invalid { what, value, rule: "above 0 and below 1" }) }
 }
 

@@ -10,10 +10,9 @@
 //!
 //! [`schemes`] puts lease protocols beside each other for a whole cluster, [`arrivals`] computes overhead from measured requests instead of
 //! a rate, [`plan`] chooses τ, [`claims`] is the list of what the papers say with what comes out here.
-//! [`simulated`] has the same quantities by simulation, for the comparison, driven by [`requests`].
 //!
-//! Everything but [`capture`], which reads requests from a capture file, is a pure function of its arguments. Rates and times are in any one unit and its reciprocal; a function that means seconds
-//! says so. What cannot be computed with right digits is refused ([`Invalid`]), and what is too small for `f64` is a [`Magnitude`].
+//! Everything but [`capture`], which reads requests from a capture file, is a pure function of its arguments. Rates and times are in any
+//! one unit and its reciprocal; a function that means seconds says so. What cannot be computed with right digits is refused ([`Invalid`]), and what is too small for `f64` is a [`Magnitude`].
 
 pub mod arrivals;
 pub mod capture;
@@ -23,11 +22,9 @@ mod invalid;
 mod magnitude;
 pub mod plan;
 pub mod renewal;
-pub mod requests;
 pub mod schemes;
-pub mod simulated;
 pub mod stages;
 pub mod v;
 
-pub use invalid::Invalid;
+pub use invalid::{Invalid, fraction, not_negative, positive};
 pub use magnitude::Magnitude;

@@ -1,14 +1,15 @@
 //! Lease protocols beside each other: `cistern-lab compare`.
 //!
 //! Decides: columns and words, and which simulated agents stand for which protocol. Leaves to others: what each protocol costs
-//! (`cistern_model::schemes`), the simulation (`cistern_model::simulated`).
+//! (`cistern_model::schemes`), the simulation (`simulated`).
 
 use crate::args::Compare;
+use crate::requests::Arrivals;
 use crate::show::{Failure, line, refused_for, show, table};
+use crate::simulated::{Policy, Scene, simulate};
 use crate::single::decades;
 use cistern_model::renewal::Parts;
 use cistern_model::schemes::{self, Cluster, Cost};
-use cistern_model::simulated::{Arrivals, Policy, Scene, simulate};
 use cistern_model::{Invalid, Magnitude};
 use cistern_picture::{Axis, Curve, Figure, Mark};
 use cistern_text::{digits, row};

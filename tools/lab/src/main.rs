@@ -9,9 +9,11 @@ mod figures;
 mod measure;
 mod papers;
 mod real;
+mod requests;
 mod server;
 mod show;
 mod simulate;
+mod simulated;
 mod single;
 mod term;
 #[cfg(test)]

@@ -7,12 +7,13 @@
 
 use crate::args::Measure;
 use crate::real;
+use crate::requests::Arrivals;
 use crate::server::Measured;
 use crate::show::{Failure, line, refused, show, table};
+use crate::simulated::{Policy, Scene, simulate};
 use cistern_client::{Client, IdlePolicy, Recorder};
 use cistern_model::capture::{self, Seen};
 use cistern_model::renewal::Parts;
-use cistern_model::simulated::{Arrivals, Policy, Scene, simulate};
 use cistern_model::{Invalid, Magnitude};
 use cistern_picture::{Axis, Curve, Figure, Mark};
 use cistern_text::{Progress, row};

@@ -3,11 +3,10 @@
 //! Decides: what they are driven with (the same arrivals as the simulated policies), and which solution is theirs: renewal from 0.6 τ on,
 //! and nothing begun from 0.8 τ on. Leaves to others: the run itself (`cistern_sim::script::costs`), the solutions (`cistern_model`).
 
-use crate::simulate::{Pair, events, number, outlive};
+use crate::requests::{Arrivals, number, outages};
+use crate::simulate::{Pair, events, outlive};
 use cistern_model::Invalid;
 use cistern_model::renewal::{Explicit, Lease, Parts, Stages};
-use cistern_model::requests::outages;
-use cistern_model::simulated::Arrivals;
 use cistern_sim::script::{Load, costs, lease};
 use std::time::Duration;
 

@@ -2,14 +2,15 @@
 //!
 //! Decides: which policies, periods and arrivals are run, and how far the two are apart. Each is run twice over: by agents that follow the
 //! papers' policies and nothing else, and, where the agent of this project has such a policy, by its real core against the real server.
-//! Leaves to others: the simulations (`cistern_model::simulated`, `real`), the solutions.
+//! Leaves to others: the simulations (`simulated`, `real`), the solutions.
 
 use crate::args::Simulate;
 use crate::real;
+use crate::requests::{Arrivals, number};
 use crate::show::{Failure, line, refused, show, table};
+use crate::simulated::{self, Policy, Scene};
 use cistern_model::capture;
 use cistern_model::renewal::{Explicit, Lease, Parts, Stages};
-use cistern_model::simulated::{self, Arrivals, Policy, Scene};
 use cistern_model::{Invalid, Magnitude};
 use cistern_picture::{Axis, Curve, Figure, Mark};
 use cistern_text::{Progress, row};
@@ -200,12 +201,6 @@ pub(crate) fn outlive(mu: f64) -> f64 {
 pub(crate) fn events(requests: u64, arrivals: &Arrivals, solved: f64) -> f64 {
     let share = if matches!(arrivals, Arrivals::Poisson) { solved } else { solved.min(0.1) };
     number(requests) * share
-}
-
-/// A count, as it is multiplied.
-#[expect(clippy::cast_precision_loss, reason = "an estimate")]
-pub(crate) const fn number(count: u64) -> f64 {
-    count as f64
 }
 
 fn in_words(args: &Simulate, pairs: &[Pair]) -> Result<(), Failure> {

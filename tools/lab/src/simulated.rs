@@ -1,24 +1,22 @@
 //! The same quantities by simulation: agents that follow a lease policy, event by event, with nothing solved.
 //!
 //! Decides: what an agent of each policy does at a request, at a failure or repair of its network, and when its lease has run for some
-//! time; what is counted. It shares no formula with the other modules, which is what it is for; and arrivals may be anything here, while the
+//! time; what is counted. It shares no formula with the models, which is what it is for; and arrivals may be anything here, while the
 //! chain knows random ones only. Messages take no time, as in the models. One seed is one run, for ever.
 //!
 //! Agents are independent of each other, so one agent is simulated for long, and N agents are N times it.
 //!
 //! Leaves to others: the real protocol (`cistern-sim` runs that: these are the papers' policies, which are simpler).
 
-use crate::invalid::{Invalid, not_negative, positive};
-use crate::renewal::Parts;
-use crate::requests::{Gaps, random_time};
+use crate::requests::{Arrivals, Gaps, number, random_time};
+use cistern_model::renewal::Parts;
+use cistern_model::{Invalid, not_negative, positive};
 use rand::rngs::ChaCha12Rng;
 use rand::{RngExt, SeedableRng};
 
-pub use crate::requests::Arrivals;
-
 /// How an agent keeps its lease.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Policy {
+pub(crate) enum Policy {
     /// One lease; every request renews it, and nothing for fτ is made good by an explicit renewal (OR).
     Opportunistic(Parts),
     /// One lease; renewed explicitly every fτ, whatever else is sent (Frangipani).
@@ -42,65 +40,61 @@ pub enum Policy {
 
 /// An agent, its lease, its network.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Scene {
+pub(crate) struct Scene {
     /// What it does.
-    pub policy: Policy,
+    pub(crate) policy: Policy,
     /// Its requests.
-    pub arrivals: Arrivals,
+    pub(crate) arrivals: Arrivals,
     /// Mean rate of them.
-    pub rho: f64,
+    pub(crate) rho: f64,
     /// τ.
-    pub tau: f64,
+    pub(crate) tau: f64,
     /// λ; 0: the network never fails.
-    pub lambda: f64,
+    pub(crate) lambda: f64,
     /// μ.
-    pub mu: f64,
+    pub(crate) mu: f64,
 }
 
 /// What was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Counted {
+pub(crate) struct Counted {
     /// Requests (reads, with a lease on what is read).
-    pub requests: u64,
+    pub(crate) requests: u64,
     /// Messages sent only to renew.
-    pub renewals: u64,
+    pub(crate) renewals: u64,
     /// Requests that found neither a lease nor a network.
-    pub in_vain: u64,
+    pub(crate) in_vain: u64,
     /// How long it was simulated.
-    pub time: f64,
+    pub(crate) time: f64,
     /// How much of that an agent with one lease was without it; of leases on objects not counted.
-    pub without: f64,
+    pub(crate) without: f64,
 }
 
 impl Counted {
     /// Explicit renewals per request.
     #[must_use]
-    pub fn overhead(&self) -> f64 {
+    pub(crate) fn overhead(&self) -> f64 {
         ratio(self.renewals, self.requests)
     }
 
     /// Explicit renewals in a unit of time.
     #[must_use]
-    pub fn renewals_per_time(&self) -> f64 {
+    pub(crate) fn renewals_per_time(&self) -> f64 {
         number(self.renewals) / self.time
     }
 
     /// Share of time without a lease.
     #[must_use]
-    pub fn unavailability(&self) -> f64 {
+    pub(crate) fn unavailability(&self) -> f64 {
         self.without / self.time
     }
 
     /// Share of requests that found neither a lease nor a network.
+    #[cfg(test)]
     #[must_use]
-    pub fn vain(&self) -> f64 {
+    pub(crate) fn vain(&self) -> f64 {
         ratio(self.in_vain, self.requests)
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 events")]
-pub(crate) fn number(count: u64) -> f64 {
-    count as f64
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {
@@ -115,7 +109,7 @@ const EVENTS_MAX: u64 = 200;
 ///
 /// # Errors
 /// A parameter that cannot be.
-pub fn simulate(scene: &Scene, requests: u64, seed: u64) -> Result<Counted, Invalid> {
+pub(crate) fn simulate(scene: &Scene, requests: u64, seed: u64) -> Result<Counted, Invalid> {
     positive("the rate of requests", scene.rho)?;
     positive("the lease period τ", scene.tau)?;
     not_negative("the failure rate λ", scene.lambda)?;

@@ -1,18 +1,17 @@
 //! How requests come: at random, in bursts, or as a trace had them.
 //!
-//! Decides the gaps between the requests of one agent, and what explicit renewals those gaps cost by [`crate::arrivals`]' formula, which
+//! Decides the gaps between the requests of one agent, and what explicit renewals those gaps cost by [`cistern_model::arrivals`]' formula, which
 //! simulations are compared with. One seed gives the same gaps for ever, whoever draws them: the simulated agents of [`crate::simulated`],
 //! or the real cores in `cistern-sim`.
 //! Leaves to others: what an agent does at a request.
 
-use crate::invalid::{Invalid, not_negative, positive};
-use crate::simulated::number;
+use cistern_model::{Invalid, fraction, not_negative, positive};
 use rand::rngs::ChaCha12Rng;
 use rand::{RngExt, SeedableRng};
 
 /// How requests come.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Arrivals {
+pub(crate) enum Arrivals {
     /// At random.
     Poisson,
     /// In bursts: a gap is long with the probability `long`, and `times` as long on average as the short ones; both at random.
@@ -27,10 +26,10 @@ pub enum Arrivals {
 }
 
 impl Arrivals {
-    /// Explicit renewals per request for a lease that is renewed `x` mean gaps after the last request: E⌊g/x⌋ (see [`crate::arrivals`]),
+    /// Explicit renewals per request for a lease that is renewed `x` mean gaps after the last request: E⌊g/x⌋ (see [`cistern_model::arrivals`]),
     /// for gaps of these kinds. What the simulation is compared with.
     #[must_use]
-    pub fn overhead(&self, x: f64) -> f64 {
+    pub(crate) fn overhead(&self, x: f64) -> f64 {
         let random = |x: f64| 1.0 / x.exp_m1();
         match self {
             Self::Poisson => random(x),
@@ -49,7 +48,7 @@ impl Arrivals {
     ///
     /// # Errors
     /// The rate or the arrivals cannot be.
-    pub fn draw(&self, rho: f64, seed: u64) -> Result<impl Iterator<Item = f64>, Invalid> {
+    pub(crate) fn draw(&self, rho: f64, seed: u64) -> Result<impl Iterator<Item = f64>, Invalid> {
         positive("the rate of requests", rho)?;
         self.check()?;
         let (mut gaps, mut random) = (Gaps::new(self), ChaCha12Rng::seed_from_u64(seed));
@@ -60,7 +59,7 @@ impl Arrivals {
         match self {
             Self::Poisson => Ok(()),
             Self::Bursts { long, times } => {
-                crate::invalid::fraction("the share of long gaps", *long)?;
+                fraction("the share of long gaps", *long)?;
                 positive("how much longer they are", *times).map(|_| ())
             }
             Self::Traced(gaps) => {
@@ -75,11 +74,16 @@ impl Arrivals {
 ///
 /// # Errors
 /// One of the rates cannot be.
-pub fn outages(lambda: f64, mu: f64, seed: u64) -> Result<impl Iterator<Item = (f64, f64)>, Invalid> {
+pub(crate) fn outages(lambda: f64, mu: f64, seed: u64) -> Result<impl Iterator<Item = (f64, f64)>, Invalid> {
     positive("the failure rate λ", lambda)?;
     positive("the repair rate μ", mu)?;
     let mut random = ChaCha12Rng::seed_from_u64(seed);
     Ok(std::iter::repeat_with(move || (random_time(&mut random) / lambda, random_time(&mut random) / mu)))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 events")]
+pub(crate) fn number(count: u64) -> f64 {
+    count as f64
 }
 
 /// Mean of short gaps when the mean of all is 1.

@@ -3,12 +3,11 @@
 //! A simulation of n independent events has a relative error of about 1/√n. The runs are long enough for some thousand renewals or
 //! outages each, and the tolerance is 5 %. One seed is one run, so a test that passes passes always.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
-
+use crate::requests::Arrivals;
+use crate::simulated::{Policy, Scene, simulate};
 use cistern_model::arrivals::Gaps;
 use cistern_model::renewal::{Explicit, Lease, Parts, Stages};
 use cistern_model::schemes::Cluster;
-use cistern_model::simulated::{Arrivals, Policy, Scene, simulate};
 
 const TOLERANCE: f64 = 0.05;
 const EARLY: Parts = Parts { renew_from: 0.6, use_until: 0.8 };
