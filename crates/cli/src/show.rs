@@ -8,11 +8,11 @@ use crate::local::{Attributes, Failure};
 use crate::logging;
 use cistern_text::printable_json;
 use cistern_wire::Printable;
+use jiff::Timestamp;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Writes text to standard output, and a line end. Names in it cannot write to the terminal.
 pub(crate) fn line(text: impl AsRef<str>) -> Result<(), Failure> {
@@ -113,30 +113,8 @@ pub(crate) fn mode(attr: &Attributes) -> String {
 
 /// Nanoseconds since 1970 as a UTC time.
 pub(crate) fn time(ns: i64) -> String {
-    let at = if ns >= 0 {
-        UNIX_EPOCH + Duration::from_nanos(ns.unsigned_abs())
-    } else {
-        UNIX_EPOCH.checked_sub(Duration::from_nanos(ns.unsigned_abs())).unwrap_or(UNIX_EPOCH)
-    };
-    let (year, month, day, seconds) = civil(at);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", seconds / 3_600, seconds / 60 % 60)
-}
-
-/// Date and second of the day, in the proleptic Gregorian calendar, by counting in eras of 400 years that begin in March.
-fn civil(at: SystemTime) -> (i64, i64, i64, i64) {
-    let seconds = match at.duration_since(UNIX_EPOCH) {
-        Ok(span) => i64::try_from(span.as_secs()).unwrap_or(i64::MAX),
-        Err(e) => -i64::try_from(e.duration().as_secs()).unwrap_or(i64::MAX),
-    };
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let from_march = days + 719_468;
-    let (era, day_of_era) = (from_march.div_euclid(146_097), from_march.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day, second)
+    // Every such number is a time of jiff.
+    Timestamp::from_nanosecond(ns.into()).unwrap_or_default().strftime("%F %H:%M").to_string()
 }
 
 /// A span in milliseconds, in the unit a person would use.

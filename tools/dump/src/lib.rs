@@ -11,8 +11,6 @@ pub mod failure;
 pub mod fields;
 pub mod filter;
 pub mod follow;
-#[cfg(test)]
-mod golden;
 pub mod input;
 pub mod json;
 pub mod labels;

@@ -1,9 +1,11 @@
 //! The pictures of `docs/models.md` are those that the commands make.
 
+mod solved;
+
 use crate::args::{Cli, Model};
+use crate::requests::Arrivals;
 use crate::{compare, figures, papers, real, simulate};
 use cistern_model::claims;
-use cistern_model::simulated::Arrivals;
 use clap::Parser;
 use std::path::Path;
 
@@ -29,11 +31,7 @@ fn the_manual_s_pictures_are_made_by_the_commands() {
     for (name, figure) in figures {
         let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/models")).join(format!("{name}.svg"));
         let svg = cistern_picture::svg(&figure).unwrap();
-        if std::env::var_os("CISTERN_WRITE_DOCS").is_some() {
-            std::fs::write(&path, &svg).unwrap();
-        }
-        let drawn = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(drawn == svg, "{} has drifted; write it anew by CISTERN_WRITE_DOCS=1 cargo test -p cistern-lab manual", path.display());
+        expect_test::expect_file![path].assert_eq(&svg);
         assert!(manual.contains(&format!("models/{name}.svg")), "{name} is not in docs/models.md");
     }
 }

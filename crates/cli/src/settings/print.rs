@@ -66,7 +66,7 @@ pub(super) fn markdown() -> String {
          setting that cannot be used is told with its file and line, and the exit status is 2. What is marked by ↻ a running\n\
          daemon takes up when it gets SIGHUP (`systemctl reload`); it logs which changed settings wait for its next start.\n\
          `cistern settings --effective` shows what is in force, and where it comes from; with `--control SOCKET`, of a running server.\n\n\
-         This page is made from `crates/cli/src/settings/table.rs`, by `CISTERN_WRITE_DOCS=1 cargo test -p cistern-cli settings`.\n",
+         This page is made from `crates/cli/src/settings/table.rs`, by `UPDATE_EXPECT=1 cargo test -p cistern-cli settings`.\n",
     );
     markdown_table(&mut text, SERVER, "`cisternd`, `cistern serve`");
     markdown_table(&mut text, AGENT, "`cistern agent`, and every command with an agent of its own");
@@ -144,13 +144,6 @@ mod tests {
     #[test]
     fn the_manual_is_up_to_date() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/settings.md");
-        if std::env::var_os("CISTERN_WRITE_DOCS").is_some() {
-            std::fs::write(path, markdown()).unwrap();
-        }
-        let written = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(
-            written == markdown(),
-            "docs/settings.md has drifted; write it anew by CISTERN_WRITE_DOCS=1 cargo test -p cistern-cli settings"
-        );
+        expect_test::expect_file![path].assert_eq(&markdown());
     }
 }

@@ -1,8 +1,9 @@
 //! Datagrams that must be dropped: `tests/vectors/drops.txt`, made here for either receiver, and judged by the decoder from the file alone.
 
-use crate::{datagram_of, header_for, regenerate, seal};
+use crate::{datagram_of, header_for, seal};
 use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_MAX, HEADER_LEN};
 use cistern_wire::{Datagram, DropReason, Kind, samples};
+use expect_test::expect_file;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -10,7 +11,7 @@ const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/vectors/dro
 const HEAD: &str =
     "# Datagrams that a receiver must drop, each with the reason of wire-spec.md section 3.5 that it must count, and nothing else.
 # receiver, reason, what is wrong; below it the datagram in hex. `N*XX` stands for N bytes XX, over which the checksum runs as well.
-# Written by CISTERN_REGENERATE=1 cargo test -p cistern-wire drop_vectors
+# Written by UPDATE_EXPECT=1 cargo test -p cistern-wire drop_vectors
 ";
 
 /// Who receives.
@@ -155,8 +156,8 @@ fn unhex(text: &str) -> Vec<u8> {
     if text == "(nothing)" { Vec::new() } else { text.split_whitespace().flat_map(part).collect() }
 }
 
-#[test]
-fn file_has_the_datagrams_made_here() {
+/// The file, which has the datagrams made here.
+fn kept() -> String {
     let mut text = HEAD.to_owned();
     for (receiver, name) in Receiver::ALL {
         for (what, bytes) in wrong(receiver) {
@@ -164,10 +165,8 @@ fn file_has_the_datagrams_made_here() {
             writeln!(text, "\n{name}, {}, {what}\n{}", reason.name(), hex(&bytes)).unwrap();
         }
     }
-    if regenerate() {
-        std::fs::write(PATH, &text).unwrap();
-    }
-    assert_eq!(std::fs::read_to_string(PATH).unwrap(), text, "{PATH}");
+    expect_file![PATH].assert_eq(&text);
+    text
 }
 
 //= wire-spec.md#3-5-validation-and-drops
@@ -175,10 +174,7 @@ fn file_has_the_datagrams_made_here() {
 //# A receiver MUST validate a datagram to its last byte before any message in it acts.
 #[test]
 fn each_datagram_of_the_file_is_dropped_for_its_reason_and_every_reason_has_one_at_either_side() {
-    if regenerate() {
-        return;
-    }
-    let text = std::fs::read_to_string(PATH).unwrap();
+    let text = kept();
     let mut met = BTreeSet::new();
     let mut lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     while let (Some(head), Some(bytes)) = (lines.next(), lines.next()) {

@@ -3,7 +3,7 @@
 //! `codec`, `drops` and `random` test the bytes; `shapes` tests the walk by shapes against the decoder; `spec_tables` and `vectors`
 //! test that the specification says the same as the code, by a reader (`spec_reader`) that knows nothing but the formats of the specification
 //! (`spec_text`); `citations` that sections cited by number are there.
-//! What is generated (`tests/vectors`) is written anew with `CISTERN_REGENERATE=1 cargo test -p cistern-wire`; a vector that changes is a
+//! What is generated (`tests/vectors`) is written anew with `UPDATE_EXPECT=1 cargo test -p cistern-wire`; a vector that changes is a
 //! change of the wire format, and is reviewed as one.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
@@ -20,11 +20,6 @@ mod spec_text;
 mod vectors;
 
 use cistern_wire::{Datagram, DropReason, Header, Kind, Lane, Message, Packer, SessionId};
-
-/// Whether generated texts are to be written anew instead of compared.
-fn regenerate() -> bool {
-    std::env::var_os("CISTERN_REGENERATE").is_some()
-}
 
 /// The session of datagrams that are made here for messages that belong in one.
 const SESSION: SessionId = SessionId(0x1122_3344_5566_7788);

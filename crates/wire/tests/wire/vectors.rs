@@ -2,16 +2,17 @@
 
 use crate::spec_reader::{hex, read_message};
 use crate::spec_text::{self, Spec};
-use crate::{SESSION, header_for, regenerate};
+use crate::{SESSION, header_for};
 use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN};
 use cistern_wire::{Datagram, Direction, Header, Kind, Message, Packer, SessionId, samples};
+use expect_test::expect_file;
 use std::fmt::Write as _;
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/vectors/messages.txt");
 const HEAD: &str =
     "# Whole datagrams, then every message with its header of 4 bytes: in hex, one group of digits per field, and below it what it means,
 # in the notation of wire-spec.md section 12.
-# Written by CISTERN_REGENERATE=1 cargo test -p cistern-wire vectors
+# Written by UPDATE_EXPECT=1 cargo test -p cistern-wire vectors
 
 ";
 
@@ -102,29 +103,20 @@ fn vectors<'t>(text: &'t str, kind: &str) -> Vec<(Vec<u8>, Vec<&'t str>)> {
         .collect()
 }
 
-fn file() -> String {
-    std::fs::read_to_string(PATH).expect("the vectors are in the repository")
-}
-
-#[test]
-fn vectors_are_the_samples() {
+/// The file, which is that of the samples.
+fn kept() -> String {
     let spec = spec_text::spec(&spec_text::text());
     let datagrams = shown().into_iter().map(|(title, header, kinds)| datagram_vector(&spec, title, header, &kinds));
     let messages = samples().into_iter().map(|message| message_vector(&spec, &message));
     let made = format!("{HEAD}{}", datagrams.chain(messages).collect::<Vec<_>>().join("\n"));
-    if regenerate() {
-        std::fs::write(PATH, &made).unwrap();
-    }
-    assert_eq!(file(), made);
+    expect_file![PATH].assert_eq(&made);
+    made
 }
 
 #[test]
 fn vectors_are_read_alike_by_the_code_and_by_the_formats_of_the_specification() {
-    if regenerate() {
-        return;
-    }
     let spec = spec_text::spec(&spec_text::text());
-    let text = file();
+    let text = kept();
     let found = vectors(&text, "message");
     assert_eq!(found.len(), samples().len());
     for ((bytes, meaning), sample) in found.iter().zip(samples()) {
@@ -143,10 +135,7 @@ fn vectors_are_read_alike_by_the_code_and_by_the_formats_of_the_specification() 
 
 #[test]
 fn whole_datagrams_are_sound() {
-    if regenerate() {
-        return;
-    }
-    let text = file();
+    let text = kept();
     let found = vectors(&text, "datagram");
     assert_eq!(found.len(), shown().len());
     for ((bytes, meaning), (_, header, kinds)) in found.iter().zip(shown()) {

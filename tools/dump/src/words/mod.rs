@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn words_of_the_samples_are_these() {
         let text: String = samples().iter().map(|message| format!("{:<16} {}\n", message.kind().name(), words(message))).collect();
-        crate::golden::check("words.txt", text.as_bytes());
+        expect_test::expect_file![concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/words.txt")].assert_eq(&text);
     }
 
     #[test]

@@ -1,18 +1,10 @@
 //! What is shown of the committed captures, word for word.
 
 use crate::{capture, lines, shown};
+use expect_test::expect_file;
 
 fn check(name: &str, args: &[&str]) {
-    let text = shown(args);
-    let path = format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"));
-    if std::env::var_os("CISTERN_REGENERATE").is_some() {
-        std::fs::write(&path, &text).unwrap();
-    }
-    let golden = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}; CISTERN_REGENERATE=1 makes it"));
-    for (line, (is, was)) in text.lines().zip(golden.lines()).enumerate() {
-        assert_eq!(is, was, "{path}:{}: CISTERN_REGENERATE=1 if it is right", line + 1);
-    }
-    assert_eq!(text.lines().count(), golden.lines().count(), "{path} has another number of lines");
+    expect_file![format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"))].assert_eq(&shown(args));
 }
 
 #[test]
@@ -81,11 +73,6 @@ fn pictures_of_the_documentation_are_those_that_the_program_draws() {
         let drawn = dir.path().join(format!("{name}.svg"));
         shown(&["--labels", "--name", "10.77.0.1:7311=server", "--ladder", drawn.to_str().unwrap(), &capture(name)]);
         let drawn = std::fs::read_to_string(&drawn).unwrap();
-        let path = format!("{}/../../docs/inspecting/{name}.svg", env!("CARGO_MANIFEST_DIR"));
-        if std::env::var_os("CISTERN_REGENERATE").is_some() {
-            std::fs::write(&path, &drawn).unwrap();
-        }
-        let committed = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}; CISTERN_REGENERATE=1 makes it"));
-        assert!(drawn == committed, "{path} is not what is drawn: CISTERN_REGENERATE=1 if that is right");
+        expect_file![format!("{}/../../docs/inspecting/{name}.svg", env!("CARGO_MANIFEST_DIR"))].assert_eq(&drawn);
     }
 }

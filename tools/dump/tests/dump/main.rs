@@ -3,7 +3,7 @@
 //! `tests/captures` were made by the program itself on the server's host, three network namespaces on one bridge, stock settings:
 //! `normal` (one agent reads, writes, is idle, gives its cache back), `contended` (two hosts want one lock), `partition` (the holder is cut
 //! off and stolen from), `healed` (the holder comes back before that; one packet holds several datagrams, as segmentation offload makes
-//! them). What is shown of them is in `tests/golden`; `CISTERN_REGENERATE=1 cargo test -p cistern-dump` writes it anew.
+//! them). What is shown of them is in `tests/golden`; `UPDATE_EXPECT=1 cargo test -p cistern-dump` writes it anew.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stderr, reason = "a test that does nothing says why")]

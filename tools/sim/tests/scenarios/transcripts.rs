@@ -1,7 +1,7 @@
 //! Whole sessions as they look on the wire: `tests/vectors/*.txt`, made by running the cores from a fixed seed, and compared byte for byte.
 //!
 //! Decides what a transcript shows: each datagram between agents and server in the order of sending, in hex and in words, and which were lost.
-//! Renewed by `CISTERN_REGENERATE=1 cargo test -p cistern-sim --test scenarios transcripts`.
+//! Renewed by `UPDATE_EXPECT=1 cargo test -p cistern-sim --test scenarios transcripts`.
 //! Invariant: what is decoded from a transcript encodes to the same bytes.
 
 use cistern_sim::script::{Agent, Script, Setting, from, to};
@@ -62,16 +62,8 @@ fn encodes_to_itself(text: &str) {
 
 /// The transcript in the file is that of the run.
 fn compare(file: &str, text: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors").join(file);
-    if std::env::var_os("CISTERN_REGENERATE").is_some() {
-        std::fs::write(&path, text).expect("the file can be written");
-    }
-    let kept = std::fs::read_to_string(&path).expect("the file is there");
-    for (number, (is, was)) in text.lines().zip(kept.lines()).enumerate() {
-        assert_eq!(is, was, "{}:{}: renew it if the protocol was meant to change", path.display(), number + 1);
-    }
-    assert_eq!(text.lines().count(), kept.lines().count(), "{}", path.display());
-    encodes_to_itself(&kept);
+    expect_test::expect_file![PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors").join(file)].assert_eq(text);
+    encodes_to_itself(text);
 }
 
 /// An agent opens a session, makes a file, locks it, writes under the lock, renews while nothing happens, gives the lock back, and closes.

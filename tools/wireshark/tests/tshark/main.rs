@@ -1,7 +1,7 @@
 //! The dissector in tshark, on captures of the real stack: that it is the one made from the registry, that it reads what the inspector
 //! reads, field by field, that no bytes make it fail, and that it finds what belongs together.
 //!
-//! Tests that need tshark are skipped where it is not installed, and say so. A changed registry: `CISTERN_REGENERATE=1 cargo test -p
+//! Tests that need tshark are skipped where it is not installed, and say so. A changed registry: `UPDATE_EXPECT=1 cargo test -p
 //! cistern-wireshark` writes the dissector anew.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
@@ -30,15 +30,7 @@ const PORT: u16 = 7_311;
 
 #[test]
 fn the_dissector_is_the_one_made_from_the_registry() {
-    let (made, path) = (cistern_wireshark::dissector(), DISSECTOR);
-    if std::env::var_os("CISTERN_REGENERATE").is_some() {
-        std::fs::write(path, &made).unwrap();
-    }
-    let kept = std::fs::read_to_string(path).unwrap();
-    for (line, (made, kept)) in made.lines().zip(kept.lines()).enumerate() {
-        assert_eq!(made, kept, "{path}:{}: not as it is made; CISTERN_REGENERATE=1 writes it anew", line + 1);
-    }
-    assert_eq!(made.len(), kept.len(), "{path} is not as it is made; CISTERN_REGENERATE=1 writes it anew");
+    expect_test::expect_file![DISSECTOR].assert_eq(&cistern_wireshark::dissector());
 }
 
 /// A datagram of a capture: when, from where to where, what.
