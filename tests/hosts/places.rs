@@ -46,7 +46,7 @@ fn whose_network_has_its_share_of_sessions_is_told_so() {
     let mut first = agent(&server, network.host("a"));
     first.put("/f", "");
     let ask = |name: &str, server_is: SocketAddr| {
-        let mut command = server.prepared(&["ls", "/", "--give-up", "5s", "--server", &server_is.to_string()]);
+        let mut command = server.prepared(&["ls", "/", "--timeout", "5s", "--server", &server_is.to_string()]);
         network.host(name).place().run(move || command.output().unwrap())
     };
     let refused = ask("b", listen[0]);

@@ -43,7 +43,7 @@ fn wrong_uses_of_commands_are_refused_in_words() {
     let server = Server::start();
     let at = server.address.to_string();
     fails(CISTERN, &["ls", "--server", "no-such-host.invalid"], 69, "no-such-host.invalid");
-    fails(CISTERN, &["ls", "--server", "127.0.0.1:9", "--give-up", "300ms"], 69, "127.0.0.1:9");
+    fails(CISTERN, &["ls", "--server", "127.0.0.1:9", "--timeout", "300ms"], 69, "127.0.0.1:9");
     fails(CISTERN, &["ls", "--server", &at, "/missing"], 1, "/missing");
     fails(CISTERN, &["cat", "--server", &at, "/"], 1, "directory");
     fails(CISTERN, &["mkdir", "--server", &at, &format!("/{}", "n".repeat(256))], 1, "too long");
@@ -53,7 +53,7 @@ fn wrong_uses_of_commands_are_refused_in_words() {
     fails(CISTERN, &["ls", "--server", &at, "--lease-max", "50ms", "/"], 2, "--lease-max: lease-max is \"50ms\"; it must be 100 ms to 1 h");
     fails(CISTERN, &["cat", "--agent", "/no/such/socket", "/f"], 69, "/no/such/socket");
     fails(CISTERN, &["put", "--server", &at, "/no/such/local/file", "/f"], 1, "/no/such/local/file");
-    fails(CISTERN, &["evict", "nobody", "--control", server.control().to_str().unwrap()], 1, "nobody");
+    fails(CISTERN, &["admin", "evict", "nobody", "--control", server.control().to_str().unwrap()], 1, "nobody");
 }
 
 #[test]

@@ -108,7 +108,7 @@ fn command_that_goes_through_the_hosts_agent_says_who_has_the_datagrams() {
     let file = server.dir.path().join("none.pcap");
     let output = command(CISTERN, &["ls", "/", "--agent", agent.socket(), "--pcap", file.to_str().unwrap()]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    assert!(said(&output).contains("cistern agent"), "{}", said(&output));
+    assert!(said(&output).contains("cistern agent run"), "{}", said(&output));
     // The server's capture has a session in it only if the agent got so far before the server ends.
     let listed = command(CISTERN, &["ls", "/", "--agent", agent.socket()]).output().unwrap();
     assert!(listed.status.success(), "{}", said(&listed));

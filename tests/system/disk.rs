@@ -41,7 +41,7 @@ fn a_server_whose_disk_fails_a_write_ends_and_has_lost_nothing_that_it_answered(
     let mut made = 0;
     while made < 100 {
         let path = format!("/f{made}");
-        let mut put = server.prepared(&["put", "--give-up", "1s", "-", &path]);
+        let mut put = server.prepared(&["put", "--timeout", "1s", "-", &path]);
         let block = fs::File::open("/dev/zero").map(|zero| std::io::Read::take(zero, 1 << 17)).unwrap();
         let mut child = put.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         std::io::copy(&mut { block }, &mut child.stdin.take().unwrap()).unwrap();
@@ -70,7 +70,7 @@ fn without_room_what_grows_is_refused_and_everything_else_goes_on_until_there_is
     let store = server.store();
     // A namespace of its own for mounts: gone with the server.
     let shell = format!(
-        "exec unshare -m sh -c 'mount -t tmpfs -o size=288m none {0} && head -c 64m /dev/zero > {0}.ballast && mv {0}.ballast {0}/lost+found && \
+        "exec unshare -m sh -c 'mount -t tmpfs -o size=288m none {0} && \"$0\" init {0} > /dev/null && head -c 64m /dev/zero > {0}.ballast && mv {0}.ballast {0}/lost+found && \
          exec \"$0\" \"$@\"' \"$0\" \"$@\"",
         store.display()
     );
@@ -116,6 +116,11 @@ impl Small {
         format!("exec nsenter -t {} -m \"$0\" \"$@\"", self.holder.id())
     }
 
+    /// As [`Self::enter`], for the server that finds nothing there.
+    fn enter_new(&self) -> String {
+        format!("nsenter -t {} -m \"$0\" init {} > /dev/null; {}", self.holder.id(), self.store.display(), self.enter())
+    }
+
     /// A path in it, as seen from outside.
     fn path(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{}/{name}", self.holder.id(), self.store.display()))
@@ -148,7 +153,7 @@ fn a_server_on_a_disk_that_others_filled_serves_reads_locks_and_removals_also_af
     let mut server = Server::durable(&["--store-reserve", "192M", "--lease", "2s"]);
     assert_eq!(server.process.end(), Some(0));
     let small = Small::mount(server.store(), "288m");
-    server.start_again_after(&small.enter());
+    server.start_again_after(&small.enter_new());
     let agent = crate::world::Agent::start(&server, "A");
     let mut line = agent.line();
     for n in 0..40 {
@@ -185,7 +190,7 @@ fn room_that_removals_made_is_found_by_the_running_server() {
     let mut server = Server::durable(&["--store-reserve", "192M", "--lease", "1s"]);
     assert_eq!(server.process.end(), Some(0));
     let small = Small::mount(server.store(), "288m");
-    server.start_again_after(&small.enter());
+    server.start_again_after(&small.enter_new());
     let (made, why) = fill(&server, "full");
     assert!(why.contains("ENOSPC") && made > 100, "{made} files of 64 KiB: {why}");
     let agent = crate::world::Agent::start(&server, "A");

@@ -2,7 +2,7 @@
 //!
 //! Decides: how a document is carried out: its blocks one after the other, in one shell, by a plain user with an empty home directory, in a
 //! network of its own in which 10.0.0.1 is this machine. A program that stays goes on until another of its kind starts; whoever looks on
-//! (`watch`) is ended after a second. A block that cannot run says why in a comment before it, `<!-- not run: … -->`, which no reader sees.
+//! (`member watch`) is ended after a second. A block that cannot run says why in a comment before it, `<!-- not run: … -->`, which no reader sees.
 //! The network is made by root, or by a user in a user namespace; where neither can, or without iproute2 and util-linux, nothing is run, and
 //! the test says why.
 
@@ -29,10 +29,10 @@ const NOT_RUN: [(&str, &str); 6] = [
 ];
 
 /// Programs that stay until they are ended, and serve others.
-const DAEMONS: [&str; 3] = ["cisternd -", "cistern agent", "cistern-netfault --server"];
+const DAEMONS: [&str; 3] = ["cisternd -", "cistern agent run", "cistern-netfault --server"];
 
 /// Commands that stay until they are ended, and look on.
-const WATCHERS: [&str; 3] = ["cistern watch", "cistern member", "cistern watch-lease"];
+const WATCHERS: [&str; 2] = ["cistern member", "cistern agent top"];
 
 /// A line to be carried out, and where it stands.
 struct Line {
@@ -47,9 +47,9 @@ fn every_block_of_commands_in_the_documents_runs() {
     for document in documents() {
         let name = document.strip_prefix(root).unwrap().display().to_string();
         // The manual's pages are about a server that runs.
-        let server =
-            Line { text: "cisternd --store ./store --new-cluster --metrics 9311".to_owned(), place: "before the document".to_owned() };
-        let before = if ["README.md", "docs/start.md"].contains(&name.as_str()) { Vec::new() } else { vec![server] };
+        let server = ["cisternd init ./store", "cisternd --store ./store --metrics 9311"];
+        let server = server.map(|text| Line { text: text.to_owned(), place: "before the document".to_owned() });
+        let before = if ["README.md", "docs/start.md"].contains(&name.as_str()) { Vec::new() } else { Vec::from(server) };
         let block = lines_of(&fs::read_to_string(&document).unwrap(), &name);
         lines += block.len();
         if !block.is_empty() {
@@ -115,10 +115,8 @@ fn anchors(page: &Path) -> Vec<String> {
 
 #[test]
 fn every_example_of_help_runs() {
-    let mut lines = vec![Line {
-        text: "cisternd --store ./store --new-cluster --insecure --listen 127.0.0.1:7311 --listen 10.0.0.1:7311".to_owned(),
-        place: "before the examples".to_owned(),
-    }];
+    let server = ["cisternd init ./store", "cisternd --store ./store --insecure --listen 127.0.0.1:7311 --listen 10.0.0.1:7311"];
+    let mut lines = Vec::from(server.map(|text| Line { text: text.to_owned(), place: "before the examples".to_owned() }));
     for command in
         ["mkdir -p /jobs /site /group", "put index.html /site/", "xattr set /site user.origin web-1", "put - /jobs/nightly < /dev/null"]
     {
@@ -127,7 +125,7 @@ fn every_example_of_help_runs() {
     let mut pages = vec![("cistern", vec![])];
     for command in subcommands(CISTERN, &[]) {
         pages.push(("cistern", vec![command.clone()]));
-        if matches!(command.as_str(), "xattr" | "admin") {
+        if matches!(command.as_str(), "xattr" | "admin" | "agent" | "member") {
             pages.extend(subcommands(CISTERN, &[&command]).into_iter().map(|inner| ("cistern", vec![command.clone(), inner])));
         }
     }
@@ -271,7 +269,7 @@ failed() { echo \"failed: $1: exit status $2\" >&2; exit 1; }
 # Waits until a daemon answers: the server, an agent's socket, or whatever else after half a second.
 await() {
   case $1 in
-    server) n=0; until cistern --server $2 ping -c 1 --give-up 300ms > /dev/null 2>&1; do n=$((n + 1)); [ $n -lt 200 ] || return 1; done;;
+    server) n=0; until cistern --server $2 ping -c 1 --timeout 300ms > /dev/null 2>&1; do n=$((n + 1)); [ $n -lt 200 ] || return 1; done;;
     agent) n=0; until [ -S $2 ]; do n=$((n + 1)); [ $n -lt 600 ] || return 1; sleep 0.1; done;;
     *) sleep 0.5;;
   esac
@@ -299,7 +297,7 @@ fn write_line(script: &mut String, line: &Line, home: &str) {
     if DAEMONS.iter().any(|daemon| command.starts_with(daemon)) {
         let kind = if command.starts_with("cisternd") {
             "server"
-        } else if command.starts_with("cistern agent") {
+        } else if command.starts_with("cistern agent run") {
             "agent"
         } else {
             "other"

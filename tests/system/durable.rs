@@ -174,7 +174,7 @@ fn maker(
 //# An empty store MUST wait T of the longest lease that the server gives before its first grant, unless told to be a new cluster.
 #[test]
 fn a_new_store_waits_for_the_leases_of_a_server_before_it_unless_there_was_none() {
-    let mut server = Server::new_store(&["--lease", "3s", "--lease-max", "3s"]);
+    let mut server = Server::replacing_another(&["--lease", "3s", "--lease-max", "3s"]);
     let waits = |server: &Server| {
         let status = server.status();
         // Unless it was asked only after that time.
@@ -214,7 +214,7 @@ fn a_second_server_on_the_same_store_is_refused_until_the_first_is_gone() {
 #[test]
 fn a_store_that_is_none_or_another_is_refused_in_words() {
     let dir = tempfile::tempdir().unwrap();
-    refused(&dir.path().join("none"), 66, "--new-cluster");
+    refused(&dir.path().join("none"), 66, "cisternd init");
     refused(dir.path(), 66, "the directory is empty");
     fs::write(dir.path().join("letter.txt"), "").unwrap();
     refused(dir.path(), 65, "letter.txt");

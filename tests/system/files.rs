@@ -68,7 +68,7 @@ fn commands_go_through_the_agent_of_the_host_and_share_its_cache() {
     let output = command(CISTERN, &["cat", "--agent", agent.socket(), "/f"]).output().unwrap();
     assert_eq!(output.stdout, b"text");
     assert_eq!(agent.count("requests"), requests, "the third look was no message");
-    let watch = command(CISTERN, &["watch-lease", "--agent", agent.socket(), "-n", "2", "-i", "10ms", "--json"]).output().unwrap();
+    let watch = command(CISTERN, &["agent", "top", "--agent", agent.socket(), "-n", "2", "-i", "10ms", "--json"]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&watch.stdout).lines().count(), 2, "{}", said(&watch));
 }
 
@@ -79,7 +79,7 @@ fn status_and_ping_are_answered_by_the_servers_application() {
     assert_eq!(report["sessions"], 1);
     assert_eq!(server.ok(&["ping", "-c", "3", "-i", "1ms", "--json"]).lines().count(), 4, "three answers and the sum");
     let control = server.control().to_str().unwrap();
-    let status: Value = serde_json::from_str(&server.ok(&["status", "--control", control, "--json"])).unwrap();
+    let status: Value = serde_json::from_str(&server.ok(&["admin", "status", "--control", control, "--json"])).unwrap();
     assert_eq!(status["lease_timers"], 0);
 }
 

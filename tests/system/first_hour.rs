@@ -96,12 +96,12 @@ fn a_plain_user_runs_a_server_and_an_agent_and_names_nothing() {
     // The settings file names the server to whoever is told of none.
     user.settings(&format!("[client]\nserver = {}\n", server["listen"][0]));
     user.ok(&["mkdir", "/a"]);
-    let agent = user.start(CISTERN, &["agent"]);
+    let agent = user.start(CISTERN, &["agent", "run"]);
     assert_eq!(path(&agent["socket"]), user.home.path().join("run/cistern/agent.sock"));
     assert!(user.home.path().join(".local/state/cistern/agent/agent").exists(), "the identity is kept");
     assert_eq!(user.ok(&["--agent", agent["socket"].as_str().unwrap(), "ls", "/"]), "a\n");
     // Options before the command do what they do after it, and the flag wins over the file.
-    let other = user.run(&["--give-up", "200ms", "--server", "127.0.0.1:1", "ls", "/"]);
+    let other = user.run(&["--timeout", "200ms", "--server", "127.0.0.1:1", "ls", "/"]);
     assert_eq!(other.status.code(), Some(69), "{}", said(&other));
     assert!(String::from_utf8_lossy(&other.stderr).contains("127.0.0.1:1 "), "{}", said(&other));
 }
@@ -109,7 +109,7 @@ fn a_plain_user_runs_a_server_and_an_agent_and_names_nothing() {
 #[test]
 fn without_any_word_of_a_server_it_is_the_one_on_this_host() {
     let user = User::new();
-    let output = user.run(&["ls", "/", "--give-up", "100ms"]);
+    let output = user.run(&["ls", "/", "--timeout", "100ms"]);
     // Somebody may run a server there.
     if output.status.code() == Some(69) {
         let told = String::from_utf8_lossy(&output.stderr);
@@ -124,7 +124,7 @@ fn where_no_state_can_be_kept_the_flag_is_named() {
     let user = User::new();
     let file = user.home.path().join(".local");
     std::fs::write(&file, "").unwrap();
-    for (program, args) in [(CISTERND, &["--volatile", "--listen", "127.0.0.1:0"][..]), (CISTERN, &["agent"])] {
+    for (program, args) in [(CISTERND, &["--volatile", "--listen", "127.0.0.1:0"][..]), (CISTERN, &["agent", "run"])] {
         let output = user.prepared(program, args).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{}", said(&output));
         assert!(String::from_utf8_lossy(&output.stderr).contains("--state DIR"), "{}", said(&output));
@@ -142,7 +142,7 @@ fn closed_port() -> String {
 fn a_closed_port_is_reported_at_once_and_tried_again_quietly() {
     let user = User::new();
     let address = closed_port();
-    let mut child = user.prepared(CISTERN, &["ls", "--server", &address, "--give-up", "1h"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = user.prepared(CISTERN, &["ls", "--server", &address, "--timeout", "1h"]).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
     assert!(line.contains(&address) && line.contains("the port is closed"), "{line}");
@@ -150,7 +150,7 @@ fn a_closed_port_is_reported_at_once_and_tried_again_quietly() {
     child.kill().unwrap();
     child.wait().unwrap();
     // Closed and given up are two facts, a line each.
-    let output = user.run(&["ls", "--server", &address, "--give-up", "300ms"]);
+    let output = user.run(&["ls", "--server", &address, "--timeout", "300ms"]);
     assert_eq!(output.status.code(), Some(69));
     assert_eq!(String::from_utf8_lossy(&output.stderr).lines().count(), 2, "{}", said(&output));
 }
@@ -160,9 +160,9 @@ fn commands_that_wait_for_their_turn_report_a_closed_port_at_once_too() {
     let user = User::new();
     let address = closed_port();
     for (args, tries) in [
-        (&["lock", "/x", "--give-up", "1h"][..], "trying for 3600 s"),
+        (&["lock", "/x", "--timeout", "1h"][..], "trying for 3600 s"),
         (&["lock", "/x", "--wait", "1h"], "trying for 3600 s"),
-        (&["member", "/x"], "trying until it is ended"),
+        (&["member", "join", "/x"], "trying until it is ended"),
     ] {
         let mut command = user.prepared(CISTERN, args);
         command.args(["--server", &address]);
@@ -222,13 +222,13 @@ fn ping_counts_what_was_lost() {
     // Somebody who listens and says nothing.
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
-    let output = user.run(&["ping", "-c", "2", "-i", "1ms", "--give-up", "150ms", "--server", &address]);
+    let output = user.run(&["ping", "-c", "2", "-i", "1ms", "--timeout", "150ms", "--server", &address]);
     assert_eq!(output.status.code(), Some(69), "{}", said(&output));
     let told = String::from_utf8_lossy(&output.stdout);
     assert_eq!(told, "no answer: seq=1\nno answer: seq=2\n2 sent, 0 answered, 100 % lost\n");
     assert!(output.stderr.is_empty(), "{}", said(&output));
     let server = Server::start();
-    let told = server.ok(&["ping", "-c", "2", "-i", "1ms", "--give-up", "20s"]);
+    let told = server.ok(&["ping", "-c", "2", "-i", "1ms", "--timeout", "20s"]);
     assert!(told.contains("2 sent, 2 answered, 0 % lost, min/median/max "), "{told}");
 }
 

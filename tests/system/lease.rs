@@ -109,9 +109,9 @@ fn a_server_that_is_not_the_first_of_its_cluster_waits_before_it_grants_and_prog
 #[test]
 fn a_lease_longer_than_is_believed_in_takes_the_flag_that_believes_in_it() {
     let server = Server::with(&["--lease", "90s"]);
-    let refused = server.cistern(&["ls", "--give-up", "1s", "/"]);
+    let refused = server.cistern(&["ls", "--timeout", "1s", "/"]);
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && told.contains("lease-max"), "{told}");
-    let taken = server.cistern(&["ls", "--give-up", "5s", "--lease-max", "2m", "/"]);
+    let taken = server.cistern(&["ls", "--timeout", "5s", "--lease-max", "2m", "/"]);
     assert!(taken.status.success(), "{taken:?}");
 }

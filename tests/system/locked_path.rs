@@ -63,11 +63,11 @@ fn a_locked_file_is_not_taken_from_its_path_and_the_refusal_names_the_holder() {
         let output = server.cistern(args);
         let words = said(&output);
         assert_eq!(output.status.code(), Some(1), "{args:?}: {words}");
-        assert!(words.contains("/jobs/x is locked (exclusive) by ") && words.contains("; -f "), "{args:?}: {words}");
+        assert!(words.contains("/jobs/x is locked (exclusive) by ") && words.contains("; --override-locks "), "{args:?}: {words}");
     }
     assert_eq!(server.cistern(&["lock", "--try", "/jobs/x", "--", "true"]).status.code(), Some(75));
     assert_eq!(locked.words(), "");
-    server.ok(&["mv", "-f", "/jobs/x", "/jobs/y"]);
+    server.ok(&["mv", "--override-locks", "/jobs/x", "/jobs/y"]);
     let told = eventually("the holder is told", || Some(locked.words()).filter(|words| words.ends_with('\n')));
     assert!(told.contains("warning: /jobs/x: the locked file is at /jobs/y now"), "{told}");
 }
@@ -95,7 +95,9 @@ fn programs_of_the_host_agent_that_has_the_lock_are_refused_as_others_are() {
         assert!(output.status.code() == Some(1) && words.contains("/jobs/x is locked (exclusive) by host "), "{args:?}: {words}");
     }
     // What touches neither the file nor its name goes on; and what is forced.
-    for args in [&["touch", "/jobs/x"][..], &["mv", "/jobs/z", "/jobs/y"], &["mv", "-f", "/jobs/x", "/jobs/y"], &["ls", "/jobs"]] {
+    for args in
+        [&["touch", "/jobs/x"][..], &["mv", "/jobs/z", "/jobs/y"], &["mv", "--override-locks", "/jobs/x", "/jobs/y"], &["ls", "/jobs"]]
+    {
         let output = cistern(args);
         assert!(output.status.success(), "{args:?}: {}", said(&output));
     }
@@ -174,7 +176,7 @@ fn a_holder_is_told_although_its_watch_has_given_way_to_other_programs_of_the_ag
         std::thread::sleep(Duration::from_millis(700));
         drop(lines);
     }
-    server.ok(&["mv", "-f", "/x", "/y"]);
+    server.ok(&["mv", "--override-locks", "/x", "/y"]);
     let told = eventually("the holder is told", || Some(locked.words()).filter(|words| words.ends_with('\n')));
     assert!(told.contains("warning: /x: the locked file is at /y now"), "{told}");
 }

@@ -103,7 +103,7 @@ fn server(dir: &Path) -> (Server, String) {
 
 fn agent(dir: &Path, name: &str, address: &str) -> (Server, Value) {
     let state = dir.join(name);
-    logging(CISTERN, &["agent", "--json", "--state", state.to_str().unwrap(), "--server", address], &dir.join(format!("{name}.log")))
+    logging(CISTERN, &["agent", "run", "--json", "--state", state.to_str().unwrap(), "--server", address], &dir.join(format!("{name}.log")))
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_hangup_of_the_host_agent_takes_up_the_log_and_leaves_the_rest_to_the_next_s
     let (settings, state, log) = (dir.path().join("cistern.toml"), dir.path().join("agent"), dir.path().join("agent.log"));
     fs::write(&settings, "[log]\nfilter = \"info\"\n").unwrap();
     let [settings_arg, state] = [&settings, &state].map(|path| path.to_str().unwrap());
-    let args = ["agent", "--json", "--config", settings_arg, "--state", state, "--server", &address];
+    let args = ["agent", "run", "--json", "--config", settings_arg, "--state", state, "--server", &address];
     let (agent, ready) = logging(CISTERN, &args, &log);
     let hang_up = || kill(Pid::from_raw(agent.0.id().try_into().unwrap()), Signal::SIGHUP).unwrap();
     let make = |path: &str| {

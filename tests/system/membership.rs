@@ -87,7 +87,7 @@ fn group() -> (Server, String) {
 }
 
 fn member(address: &str, path: &str) -> Telling {
-    let member = Telling::start(address, &["member", "--json", path]);
+    let member = Telling::start(address, &["member", "join", "--json", path]);
     member.says("joined", path);
     member
 }
@@ -96,7 +96,7 @@ fn member(address: &str, path: &str) -> Telling {
 fn who_joins_leaves_and_dies_is_told_to_who_watches_the_group() {
     let (server, address) = group();
     let mut a = member(&address, "/group/a");
-    let mut watcher = Telling::start(&address, &["watch", "--json", "/group"]);
+    let mut watcher = Telling::start(&address, &["member", "watch", "--json", "/group"]);
     watcher.says("watching", "/group");
     watcher.says("present", "/group/a");
     let mut b = member(&address, "/group/b");
@@ -127,7 +127,7 @@ fn nobody_is_probed_while_nobody_watches() {
     thread::sleep(Duration::from_secs(3));
     assert_eq!((relay.passed(), server.count("delivery_failures")), (passed, 0));
     assert!(server.ok(&["ls", "/group"]).contains('a'), "nobody has asked whether it is there");
-    let watcher = Telling::start(&address, &["watch", "--json", "/group"]);
+    let watcher = Telling::start(&address, &["member", "watch", "--json", "/group"]);
     watcher.says("watching", "/group");
     watcher.says("present", "/group/a");
     watcher.says("removed", "/group/a");
@@ -151,7 +151,7 @@ fn a_dead_member_leaves_what_somebody_looks_at_with_attributes() {
 fn a_name_is_taken_over_when_its_owner_has_gone() {
     let (_server, address) = group();
     let mut first = member(&address, "/group/leader");
-    let second = Telling::start(&address, &["member", "--json", "--data", "second", "/group/leader"]);
+    let second = Telling::start(&address, &["member", "join", "--json", "--data", "second", "/group/leader"]);
     second.says("waiting", "/group/leader");
     second.silent();
     first.signal(Signal::SIGKILL);
@@ -164,7 +164,7 @@ fn changes_of_files_are_told_to_programs_of_a_host_agent_too() {
     let (server, address) = group();
     let mut agent = Agent::start(&server, "A");
     agent.put("/group/f", "one");
-    let mut watcher = Telling::start(&address, &["watch", "--json", "--agent", agent.socket(), "/group/f"]);
+    let mut watcher = Telling::start(&address, &["member", "watch", "--json", "--agent", agent.socket(), "/group/f"]);
     watcher.says("watching", "/group/f");
     agent.put("/group/f", "two");
     watcher.says("changed", "/group/f");
@@ -179,7 +179,7 @@ fn a_watcher_that_is_cut_off_says_so_and_then_what_it_missed() {
     let (server, address) = group();
     let relay = Relay::start(server.address);
     server.ok(&["put", "/dev/null", "/group/f"]);
-    let watcher = Telling::start(&relay.address.to_string(), &["watch", "--json", "/group"]);
+    let watcher = Telling::start(&relay.address.to_string(), &["member", "watch", "--json", "/group"]);
     watcher.says("watching", "/group");
     watcher.says("present", "/group/f");
     relay.cut();
@@ -194,25 +194,25 @@ fn a_watcher_that_is_cut_off_says_so_and_then_what_it_missed() {
 fn wrong_usage_is_told() {
     let (server, _) = group();
     server.ok(&["put", "/dev/null", "/group/plain"]);
-    let output = server.cistern(&["member", "/group/plain"]);
+    let output = server.cistern(&["member", "join", "/group/plain"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no ephemeral file"));
     // What can never succeed ends a member that has not joined yet.
     for path in ["/nowhere/m", "/group/plain/m"] {
-        assert_eq!(server.cistern(&["member", path]).status.code(), Some(1), "{path}");
+        assert_eq!(server.cistern(&["member", "join", path]).status.code(), Some(1), "{path}");
     }
-    assert_eq!(server.cistern(&["watch", "/group/none"]).status.code(), Some(1));
+    assert_eq!(server.cistern(&["member", "watch", "/group/none"]).status.code(), Some(1));
 }
 
 #[test]
 fn a_members_file_appears_with_its_contents_or_not_at_all() {
     let (server, address) = group();
     let relay = Relay::start(server.address);
-    let mut watcher = Telling::start(&address, &["watch", "--json", "/group"]);
+    let mut watcher = Telling::start(&address, &["member", "watch", "--json", "/group"]);
     watcher.says("watching", "/group");
     // What would be written after the file is there never arrives.
     relay.command("loss 100% kind WRITE");
-    let member = Telling::start(&relay.address.to_string(), &["member", "--json", "--data", "10.0.0.1", "/group/a"]);
+    let member = Telling::start(&relay.address.to_string(), &["member", "join", "--json", "--data", "10.0.0.1", "/group/a"]);
     watcher.says("added", "/group/a");
     assert_eq!(server.ok(&["cat", "/group/a"]), "10.0.0.1");
     member.says("joined", "/group/a");
@@ -222,9 +222,9 @@ fn a_members_file_appears_with_its_contents_or_not_at_all() {
 #[test]
 fn a_member_with_contents_keeps_its_file_although_nothing_else_renews_its_lease() {
     let (server, address) = group();
-    let member = Telling::start(&address, &["member", "--json", "--data", "x", "/group/a"]);
+    let member = Telling::start(&address, &["member", "join", "--json", "--data", "x", "/group/a"]);
     member.says("joined", "/group/a");
-    let watcher = Telling::start(&address, &["watch", "--json", "/group"]);
+    let watcher = Telling::start(&address, &["member", "watch", "--json", "/group"]);
     watcher.says("watching", "/group");
     watcher.says("present", "/group/a");
     thread::sleep(Duration::from_secs(3));
@@ -260,7 +260,7 @@ fn a_member_joins_although_the_server_comes_only_later_than_operations_wait() {
     let mut server = Server::durable(&["--lease", "1s"]);
     server.ok(&["mkdir", "/group"]);
     server.process.kill();
-    let mut a = Telling::start(&server.address.to_string(), &["member", "--json", "--give-up", "500ms", "/group/a"]);
+    let mut a = Telling::start(&server.address.to_string(), &["member", "join", "--json", "--timeout", "500ms", "/group/a"]);
     thread::sleep(Duration::from_secs(2));
     assert!(a.child.try_wait().unwrap().is_none(), "it gave up");
     server.start_again();
@@ -268,7 +268,7 @@ fn a_member_joins_although_the_server_comes_only_later_than_operations_wait() {
     a.until("joined", "/group/a");
     // The same in the middle of joining again: the file's making does not arrive until it has been given up.
     let relay = Relay::start(server.address);
-    let mut b = Telling::start(&relay.address.to_string(), &["member", "--json", "--give-up", "500ms", "/group/b"]);
+    let mut b = Telling::start(&relay.address.to_string(), &["member", "join", "--json", "--timeout", "500ms", "/group/b"]);
     b.until("joined", "/group/b");
     relay.command("loss 100% kind CREATE");
     server.ok(&["rm", "/group/b"]);
@@ -291,7 +291,7 @@ fn members_of_a_host_agent_go_one_by_one_as_they_end() {
     server.ok(&["rm", "/group/f"]);
     let sessions = server.count("sessions");
     let join = |path: &str, data: &str| {
-        let mut command = server.prepared(&["member", "--json", "--data", data, path]);
+        let mut command = server.prepared(&["member", "join", "--json", "--data", data, path]);
         Telling::of(command.env("CISTERN_AGENT", host.socket()))
     };
     let mut a = join("/group/a", "A");
@@ -316,7 +316,7 @@ fn members_of_a_host_agent_go_one_by_one_as_they_end() {
 fn a_member_joins_again_by_the_host_agent_that_comes_after_the_one_that_was_killed() {
     let (server, _) = group();
     let mut host = Agent::start(&server, "host");
-    let mut a = Telling::of(server.prepared(&["member", "--json", "/group/a"]).env("CISTERN_AGENT", host.socket()));
+    let mut a = Telling::of(server.prepared(&["member", "join", "--json", "/group/a"]).env("CISTERN_AGENT", host.socket()));
     a.says("joined", "/group/a");
     host.process.kill();
     a.until("lost", "/group/a");
@@ -331,13 +331,13 @@ fn a_member_joins_again_by_the_host_agent_that_comes_after_the_one_that_was_kill
 fn a_file_that_the_host_agent_makes_when_its_member_has_gone_already_goes_too() {
     let (server, _) = group();
     let relay = Relay::start(server.address);
-    let host = Agent::with(&server, relay.address, "host", &["--idle", "eager", "--give-up", "500ms"]);
+    let host = Agent::with(&server, relay.address, "host", &["--idle", "eager", "--timeout", "500ms"]);
     for (kind, data) in [("CREATE", ""), ("BATCH", "data")] {
         let version = || serde_json::from_str::<Value>(&server.ok(&["stat", "--json", "/group"])).unwrap()["attr"]["version"].clone();
         let before = version();
         // What makes the file arrives when nobody waits for it any more.
         relay.command(&format!("loss 100% kind {kind}"));
-        let mut command = server.prepared(&["member", "--json", "--data", data, "/group/a"]);
+        let mut command = server.prepared(&["member", "join", "--json", "--data", data, "/group/a"]);
         let mut member = Telling::of(command.env("CISTERN_AGENT", host.socket()));
         let lost = relay.stats().total.up.lost_all();
         eventually("the file is to be made", || (relay.stats().total.up.lost_all() > lost).then_some(()));
@@ -358,7 +358,7 @@ fn a_member_that_is_asked_to_end_waits_for_no_answer() {
     relay.cut();
     let cut_off = Agent::with(&server, relay.address, "cut-off", &[]);
     server.process.signal(Signal::SIGSTOP);
-    let joins = |args: &[&str]| Telling::start(&address, &[&["member", "--json", "--give-up", "60s", "/group/a"], args].concat());
+    let joins = |args: &[&str]| Telling::start(&address, &[&["member", "join", "--json", "--timeout", "60s", "/group/a"], args].concat());
     let mut members = [joins(&[]), joins(&["--agent", host.socket()]), joins(&["--agent", cut_off.socket()])];
     thread::sleep(Duration::from_millis(500));
     let begun = Instant::now();

@@ -29,7 +29,7 @@ fn a_hangup_takes_up_bounds_on_load_and_leaves_the_rest_to_the_next_start() {
     assert_eq!(in_force(&server, "server.surrender").1, "default");
     let mut agent = Agent::start(&server, "A");
     agent.put("/f", "");
-    let refused = server.cistern(&["ls", "/", "--give-up", "300ms"]);
+    let refused = server.cistern(&["ls", "/", "--timeout", "300ms"]);
     assert_eq!(refused.status.code(), Some(69), "{}", said(&refused));
     // A mistake changes nothing.
     fs::write(&file, "[server]\nsessions-max = 0\n").unwrap();
@@ -105,8 +105,8 @@ fn settings_in_force_are_shown_with_where_they_come_from() {
     assert_eq!(line(&told, "agent.idle"), format!("agent.idle \"lazy\" {}", at(2)));
     assert_eq!(line(&told, "client.server"), format!("client.server \"a\" {}", at(4)));
     assert_eq!(line(&told, "server.lease"), "server.lease \"2s\" default");
-    let told = show(&["--give-up", "3s"], &[("CISTERN_SERVER", "b,c"), ("CISTERN_LOG", "warn")]);
-    assert_eq!(line(&told, "agent.give-up-after"), "agent.give-up-after \"3s\" --give-up");
+    let told = show(&["--timeout", "3s"], &[("CISTERN_SERVER", "b,c"), ("CISTERN_LOG", "warn")]);
+    assert_eq!(line(&told, "agent.timeout"), "agent.timeout \"3s\" --timeout");
     assert_eq!(line(&told, "client.server"), "client.server [\"b\", \"c\"] CISTERN_SERVER");
     assert_eq!(line(&told, "log.filter"), "log.filter \"warn\" CISTERN_LOG");
     assert!(line(&show(&["--server", "d"], &[]), "client.server").ends_with(" --server"));

@@ -174,7 +174,7 @@ fn a_wait_longer_than_what_operations_have_goes_on_until_a_server_answers() {
 /// `cistern lock` of a file that is not there, by an agent of its own and by the host's; operations are given up after half a second.
 fn locking_what_is_missing<'a>(server: &Server, address: &str, host: &Agent, args: &[&'a str]) -> Vec<(&'a str, Child)> {
     let settings = server.dir.path().join("half-a-second.toml");
-    fs::write(&settings, "[agent]\ngive-up-after = \"500ms\"\n").unwrap();
+    fs::write(&settings, "[agent]\ntimeout = \"500ms\"\n").unwrap();
     let start = |path: &str, with_host: bool| {
         let mut command = server.prepared(&[&["lock"], args, &[path, "--", "true"]].concat());
         command.env("CISTERN_SERVER", address).env("CISTERN_CONFIG", &settings).stderr(Stdio::piped());
@@ -192,7 +192,7 @@ fn a_lock_whose_file_is_missing_waits_through_a_grace_as_others_do() {
     server.process.kill();
     gone.process.kill();
     server.start_again();
-    let host = Agent::with(&server, server.address, "host", &["--give-up", "500ms"]);
+    let host = Agent::with(&server, server.address, "host", &["--timeout", "500ms"]);
     let locks = locking_what_is_missing(&server, &server.address.to_string(), &host, &[]);
     assert!(!server.status()["grace"].is_null(), "there is no grace to wait through");
     for (by, mut lock) in locks {
@@ -206,7 +206,7 @@ fn a_lock_whose_file_is_missing_waits_through_a_grace_as_others_do() {
 fn a_lock_whose_file_cannot_be_made_for_now_is_waited_for_as_long_as_the_command_line_says() {
     let server = Server::start();
     let relay = Relay::start(server.address);
-    let host = Agent::with(&server, relay.address, "host", &["--give-up", "500ms"]);
+    let host = Agent::with(&server, relay.address, "host", &["--timeout", "500ms"]);
     relay.command("loss 100% kind CREATE");
     let locks = locking_what_is_missing(&server, &relay.address.to_string(), &host, &["--wait", "2"]);
     for (by, lock) in locks {

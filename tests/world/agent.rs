@@ -71,7 +71,7 @@ impl Agent {
         let state = server.dir.path().join(label);
         let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
         let addresses = addresses.join(",");
-        let mut all = vec!["agent", "--json", "--state", state.to_str().unwrap(), "--label", label, "--server", &addresses];
+        let mut all = vec!["agent", "run", "--json", "--state", state.to_str().unwrap(), "--label", label, "--server", &addresses];
         all.extend(args);
         let capture = server.captures.of_agent(label);
         all.extend(["--pcap", &capture]);

@@ -37,14 +37,21 @@ impl Server {
 
     /// A server with a new store in a directory.
     pub(crate) fn durable(args: &[&str]) -> Self {
-        Self::new_store(&[&["--new-cluster"], args].concat())
+        Self::initialised(&[], args)
     }
 
     /// A server with a new store, which may not be the first of its cluster.
-    pub(crate) fn new_store(args: &[&str]) -> Self {
+    pub(crate) fn replacing_another(args: &[&str]) -> Self {
+        Self::initialised(&["--replacement"], args)
+    }
+
+    fn initialised(init: &[&str], args: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join("store");
-        Self::in_dir(dir, &[&["--store", store.to_str().unwrap(), "--new-store"], args].concat())
+        let store = store.to_str().unwrap();
+        let made = command(CISTERND, &[&["init", store], init].concat()).output().unwrap();
+        assert!(made.status.success(), "{}", said(&made));
+        Self::in_dir(dir, &[&["--store", store], args].concat())
     }
 
     /// A server of a host: everything in memory, on the addresses given.

@@ -159,7 +159,7 @@ impl Config {
         }
         counts("window", self.window, 1, WINDOW_MAX.into(), "1 to 4,096 requests")?;
         counts("max-datagram", self.max_datagram, DATAGRAM_MIN as u64, DATAGRAM_MAX as u64, "548 to 8,952 bytes")?;
-        spans("give-up-after", self.give_up_after, Duration::from_millis(100), DAY, "100 ms to one day")?;
+        spans("timeout", self.give_up_after, Duration::from_millis(100), DAY, "100 ms to one day")?;
         spans("close-within", self.close_within, Duration::ZERO, HOUR, "at most 1 h")?;
         table("commands-max", self.commands_max, 1, 4_096, "1 to 4,096")?;
         table("cache-objects", self.cache.objects, 1, COUNT_MAX, "1 to 4,294,967,295")?;
@@ -199,7 +199,7 @@ mod tests {
             ("idle-after", Config { idle_after: DAY, ..base() }),
             ("window", Config { window: 0, ..base() }),
             ("max-datagram", Config { max_datagram: 547, ..base() }),
-            ("give-up-after", Config { give_up_after: Duration::ZERO, ..base() }),
+            ("timeout", Config { give_up_after: Duration::ZERO, ..base() }),
             ("close-within", Config { close_within: DAY, ..base() }),
             ("commands-max", Config { commands_max: 4_097, ..base() }),
             ("cache-objects", Config { cache: CacheLimits { objects: 0, bytes: 1 << 20 }, ..base() }),

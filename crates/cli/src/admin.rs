@@ -5,7 +5,7 @@
 
 use crate::args::{Admin, Backup, Stats};
 use crate::local::Failure;
-use crate::server_control::{ask, ask_at_leisure, server_socket};
+use crate::server_control::{ask, ask_at_leisure, evict, server_socket, sessions, status};
 use crate::show;
 use crate::text::Text;
 use serde_json::{Value, json};
@@ -13,7 +13,10 @@ use serde_json::{Value, json};
 /// Runs one of the commands.
 pub(crate) fn admin(command: &Admin) -> Result<(), Failure> {
     match command {
+        Admin::Status(args) => status(&args.server),
+        Admin::Sessions(args) => sessions(&args.server),
         Admin::Stats(args) => stats(args),
+        Admin::Evict(args) => evict(args),
         Admin::Backup(args) => backup(args),
     }
 }
@@ -21,8 +24,8 @@ pub(crate) fn admin(command: &Admin) -> Result<(), Failure> {
 fn backup(args: &Backup) -> Result<(), Failure> {
     // The server has another working directory.
     let dir = std::path::absolute(&args.dir).map_err(|e| Failure::usage(format!("{}: {e}", args.dir.display())))?;
-    let made = ask_at_leisure(&server_socket(args.control.as_deref())?, &json!({ "op": "backup", "dir": Text::from(dir.as_os_str()) }))?;
-    if args.json {
+    let made = ask_at_leisure(&server_socket(&args.server)?, &json!({ "op": "backup", "dir": Text::from(dir.as_os_str()) }))?;
+    if args.server.json {
         return show::json(&made);
     }
     let (records, seconds) = (made["records"].as_u64().unwrap_or(0), made["seconds"].as_f64().unwrap_or(0.0));
@@ -30,8 +33,8 @@ fn backup(args: &Backup) -> Result<(), Failure> {
 }
 
 fn stats(args: &Stats) -> Result<(), Failure> {
-    let stats = ask(&server_socket(args.control.as_deref())?, &json!({ "op": "stats" }))?;
-    if args.json {
+    let stats = ask(&server_socket(&args.server)?, &json!({ "op": "stats" }))?;
+    if args.server.json {
         return show::json(&stats);
     }
     show::table(&rows(&stats, args.all))

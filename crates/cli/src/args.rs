@@ -13,9 +13,9 @@ mod run;
 
 pub(crate) use change::{BatchArgs, Chmod, Truncate, Xattr, XattrAct, XattrName, XattrSet};
 pub(crate) use files::{Export, Import, Ln, Ls, Mkdir, Mv, Paths, Put, Rm};
-pub(crate) use locks::{Lock, Locks, Member, Watch};
-pub(crate) use operate::{Admin, Backup, Check, Compact, Evict, Restore, SettingsArgs, Stats, StoppedCommand};
-pub(crate) use run::{Agent, Idle, Ping, Serve, Status, WatchLease};
+pub(crate) use locks::{Join, Lock, Locks, Member, Watch};
+pub(crate) use operate::{Admin, Backup, Check, Compact, Control, Evict, Init, Restore, SettingsArgs, Stats, StoppedCommand};
+pub(crate) use run::{AgentCommand, AgentStatus, Idle, Ping, RunAgent, Serve, ServerStatus, Top};
 
 pub(crate) use cistern_text::{duration, octal, size};
 use clap::{Args, Parser, Subcommand};
@@ -35,9 +35,9 @@ Examples:
   cistern lock /jobs/nightly -- ./backup.sh      run a job on exactly one of many hosts
   cistern import ./site /site && cistern ls -l /site
   cistern locks --json
-  cistern member /group/$(hostname) &            be a member of a group, for others to see with
-  cistern watch /group
-  cistern watch-lease
+  cistern member join /group/$(hostname) &       be a member of a group while this runs
+  cistern member watch /group                    reports joins and departures
+  cistern agent top
 
 Exit status:
   0   success
@@ -51,15 +51,18 @@ Exit status:
 With --json an error is one object on standard error: {\"error\":{\"code\":\"ENOENT\",\"message\":…,\"path\":…,\"exit\":1}}. Names and contents are texts \
 where they are UTF-8, else {\"b64\":…}; permission bits are octal texts.
 
-CISTERN_LOG=LEVEL says what is logged to standard error: off, error, warn (commands), info (daemons), debug, trace; also by crate:
+The log goes to standard error: -v and -q, or CISTERN_LOG=LEVEL: off, error, warn (commands), info (daemons), debug, trace; also by crate:
   CISTERN_LOG=warn,cistern_server=debug
+NO_COLOR=1 turns colours off.
 
 `cistern lock` has more: see `cistern lock --help`.";
 
 /// Locks, leases and metadata for groups of computers.
 #[derive(Debug, Parser)]
-#[command(name = "cistern", version = VERSION, after_help = EXAMPLES, max_term_width = 120, propagate_version = true)]
+#[command(name = "cistern", version = VERSION, after_help = EXAMPLES, max_term_width = 120)]
 pub(crate) struct Cistern {
+    #[command(flatten)]
+    pub(crate) verbosity: Verbosity,
     #[command(flatten)]
     pub(crate) common: Common,
     #[command(subcommand)]
@@ -68,9 +71,11 @@ pub(crate) struct Cistern {
 
 /// The metadata server of Cistern; the same as `cistern serve`.
 #[derive(Debug, Parser)]
-#[command(name = "cisternd", version = VERSION, after_help = run::SERVE_HELP, max_term_width = 120, propagate_version = true)]
+#[command(name = "cisternd", version = VERSION, after_help = run::SERVE_HELP, max_term_width = 120)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Cisternd {
+    #[command(flatten)]
+    pub(crate) verbosity: Verbosity,
     #[command(subcommand)]
     pub(crate) command: Option<StoppedCommand>,
     #[command(flatten)]
@@ -81,6 +86,7 @@ impl Cisternd {
     /// Whether results and errors are to be JSON.
     pub(crate) fn wants_json(&self) -> bool {
         self.command.as_ref().map_or(self.serve.json, |command| match command {
+            StoppedCommand::Init(args) => args.json,
             StoppedCommand::Check(args) => args.json,
             StoppedCommand::Restore(args) => args.json,
             StoppedCommand::Compact(args) => args.json,
@@ -90,7 +96,7 @@ impl Cisternd {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show the main job on this machine: a server, two agents, cache, locks, a failure, a steal, a recovery
+    /// Run a self-contained demo on this machine: a server, two agents, cache, locks, a failure, a steal, a recovery
     Demo(Demo),
     /// List a directory
     Ls(Ls),
@@ -101,23 +107,23 @@ pub(crate) enum Command {
     /// Store a local file (or `-`, standard input) at a path
     #[command(after_help = files::PUT_HELP)]
     Put(Put),
-    /// Make directories
+    /// Create directories
     Mkdir(Mkdir),
     /// Remove files and directories
     Rm(Rm),
     /// Move or rename
     Mv(Mv),
-    /// Make a link to a file
+    /// Create a link to a file
     Ln(Ln),
-    /// Make files if they are missing, and set their times to now
+    /// Create files if they are missing, and set their times to now
     Touch(Paths),
     /// Set permission bits
     Chmod(Chmod),
-    /// Cut files off, or extend them with zeros
+    /// Truncate or zero-extend files
     Truncate(Truncate),
-    /// Extended attributes
+    /// Read and change extended attributes
     Xattr(Xattr),
-    /// Make several changes as one: all of them or none
+    /// Apply several changes atomically: all or none
     #[command(after_help = change::BATCH_HELP)]
     Batch(BatchArgs),
     /// Copy a local directory tree in
@@ -127,34 +133,27 @@ pub(crate) enum Command {
     /// Run a command under a lock
     #[command(after_help = locks::LOCK_HELP)]
     Lock(Lock),
-    /// Show who holds and who waits for locks
+    /// List holders and waiters of locks
     #[command(after_help = locks::LOCKS_HELP)]
     Locks(Locks),
-    /// End an agent's session: its locks are free after the lease period (on the server's host, by the control socket)
-    Evict(Evict),
-    /// Look after a running server, on its host
+    /// Join a group, and watch who joins and leaves
     #[command(subcommand)]
-    Admin(Admin),
-    /// Show what the server is and how it is
-    Status(Status),
-    /// Measure round trips to the server's application
+    Member(Member),
+    /// Show the server's identity and load, as seen over the network
+    Status(ServerStatus),
+    /// Measure round trips to the server
     #[command(after_help = run::PING_HELP)]
     Ping(Ping),
-    /// Print each change of files and directories as it happens
-    #[command(after_help = locks::WATCH_HELP)]
-    Watch(Watch),
-    /// Be a member: keep an ephemeral file as long as this command runs
-    #[command(after_help = locks::MEMBER_HELP)]
-    Member(Member),
-    /// Live view of an agent's lease
-    WatchLease(WatchLease),
-    /// Run the host's agent: one cache and one lease for all programs of this computer
-    #[command(after_help = run::AGENT_HELP)]
-    Agent(Agent),
-    /// Run a metadata server
-    #[command(after_help = run::SERVE_HELP)]
+    /// Run and inspect the host's agent
+    #[command(subcommand)]
+    Agent(AgentCommand),
+    /// Operate a running server, on its host
+    #[command(subcommand)]
+    Admin(Admin),
+    /// Run a metadata server (the same as cisternd)
+    #[command(hide = true, after_help = run::SERVE_HELP)]
     Serve(Serve),
-    /// Print every setting, its default and the relation it must keep, as a TOML file; or the settings in force
+    /// Print every setting with its default and allowed range as a TOML file, or the settings in force
     #[command(after_help = operate::SETTINGS_HELP)]
     Settings(SettingsArgs),
     /// Choose a lease period: what each costs in messages and availability, and how long a failover takes
@@ -166,27 +165,27 @@ pub(crate) enum Command {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Common {
     /// Print JSON; errors, too, as one object on standard error
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = OUTPUT)]
     pub(crate) json: bool,
     /// Server address (host, host:port, [v6]:port); several: repeat, or separate by commas. Else the settings file's, else 127.0.0.1:7311
     #[arg(long, env = "CISTERN_SERVER", hide_env_values = true, value_delimiter = ',', value_name = "ADDRESS", global = true, help_heading = CONNECTION)]
     pub(crate) server: Vec<String>,
-    /// Control socket of a host agent to go through, instead of an identity of its own
+    /// Control socket of the host agent to use, instead of an agent of this command's own
     #[arg(long, env = "CISTERN_AGENT", hide_env_values = true, value_name = "SOCKET", global = true, help_heading = CONNECTION)]
     pub(crate) agent: Option<PathBuf>,
     /// Settings file (TOML); else ~/.config/cistern/cistern.toml or /etc/cistern/cistern.toml, if there is one
     #[arg(long, env = "CISTERN_CONFIG", hide_env_values = true, value_name = "FILE", global = true, help_heading = CONNECTION)]
     pub(crate) config: Option<PathBuf>,
-    /// Give up when the server does not answer for so long
-    #[arg(long, value_parser = duration, value_name = "TIME", global = true, help_heading = CONNECTION)]
-    pub(crate) give_up: Option<Duration>,
-    /// Lease period to ask the server for, within its bounds: 60s, say, outlives a restart of it, 500ms is short for those who wait. It takes
+    /// Timeout for the server's responses
+    #[arg(long, value_parser = duration, value_name = "DURATION", global = true, help_heading = CONNECTION)]
+    pub(crate) timeout: Option<Duration>,
+    /// Lease period to request, within the server's bounds: 60s, say, survives a restart of the server, 500ms is short for waiters. It needs
     /// an agent of this command's own, also where a host agent runs
-    #[arg(long, value_parser = duration, value_name = "TIME", global = true, help_heading = CONNECTION)]
+    #[arg(long, value_parser = duration, value_name = "DURATION", global = true, help_heading = CONNECTION)]
     pub(crate) lease: Option<Duration>,
-    /// Longest lease period to believe in, of an agent of this command's own; else the settings file's, else 60s. A server that gives a
-    /// longer one is not trusted with a session
-    #[arg(long, value_parser = duration, value_name = "TIME", global = true, help_heading = CONNECTION)]
+    /// Longest lease period to accept, of an agent of this command's own; else the settings file's, else 60s. A server that gives a longer
+    /// one gets no session
+    #[arg(long, value_parser = duration, value_name = "DURATION", global = true, help_heading = CONNECTION)]
     pub(crate) lease_max: Option<Duration>,
     /// Write every datagram that this process sends or receives to a capture file (pcap; for cistern-dump, tcpdump, Wireshark);
     /// a file of yours that is there is replaced, a symbolic link is refused
@@ -201,15 +200,29 @@ impl Common {
     }
 }
 
+// No doc comment: it would become the help of each program.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct Verbosity {
+    /// Log more to standard error; repeat for still more
+    #[arg(short, long, action = clap::ArgAction::Count, global = true, conflicts_with = "quiet", help_heading = OUTPUT)]
+    pub(crate) verbose: u8,
+    /// Log only errors, and show no progress
+    #[arg(short, long, global = true, help_heading = OUTPUT)]
+    pub(crate) quiet: bool,
+}
+
 /// Heading of the options that say how the server is reached.
 const CONNECTION: &str = "Connection";
+
+/// Heading of the options that say what is printed.
+const OUTPUT: &str = "Output";
 
 #[derive(Args, Debug)]
 pub(crate) struct Demo {
     /// A directory tree to import; by default a sizeable one found on this machine
     pub(crate) dir: Option<PathBuf>,
     /// Lease period τ of the demonstration
-    #[arg(long, value_parser = duration, default_value = "2s", value_name = "TIME")]
+    #[arg(long, value_parser = duration, default_value = "2s", value_name = "DURATION")]
     pub(crate) lease: Duration,
     /// Print the result as JSON
     #[arg(long)]

@@ -38,7 +38,7 @@ pub(crate) struct Line {
 impl Line {
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         let stream = UnixStream::connect(path).map_err(|e| {
-            let hint = "is an agent running there? Start one with `cistern agent`";
+            let hint = "is an agent running there? Start one with `cistern agent run`";
             Failure::new("NO_AGENT", EXIT_UNAVAILABLE, format!("agent socket {}: {e}: {hint}", path.display()))
         })?;
         Ok(Self { path: path.to_owned(), reader: BufReader::new(stream) })
@@ -151,7 +151,7 @@ pub(crate) fn host_agent(common: &Common) -> Result<Option<&Path>, Failure> {
     match common.host_agent() {
         Some(_) if capture::tap().is_some() => Err(Failure::usage(
             "--pcap: this command goes through the host's agent (--agent, CISTERN_AGENT) and sends no datagrams itself; give --pcap to \
-             `cistern agent`, or unset CISTERN_AGENT",
+             `cistern agent run`, or unset CISTERN_AGENT",
         )),
         agent => Ok(agent),
     }

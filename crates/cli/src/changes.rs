@@ -1,4 +1,4 @@
-//! `cistern watch`: each change of files and directories as a line.
+//! `cistern member watch`: each change of files and directories as a line.
 //!
 //! Decides: what a change of a directory's version means (by listing it again), that the ephemeral files in a watched directory are
 //! watched, too, so that the ends of their owners are found, and what is printed.

@@ -3,12 +3,11 @@
 //! Decides: what each shows and how it treats several paths: one that fails is told, the others go on, the exit status says so.
 //! Leaves to others: through whom they act (`backend`), trees (`tree`), locks (`locks`).
 
-use crate::args::{Ln, Ls, Mkdir, Mv, Paths, Put, Rm, Status};
+use crate::args::{Ln, Ls, Mkdir, Mv, Paths, Put, Rm, ServerStatus};
 use crate::backend::Backend;
 use crate::execute::EXIT_SOFTWARE;
 use crate::holder;
 use crate::local::{Attributes, EntryRow, Failure, Request, Response, Rule};
-use crate::server_control;
 use crate::show;
 use crate::text::{Blob, Text};
 use cistern_client::FileType;
@@ -219,8 +218,8 @@ pub(crate) fn rm(args: &Rm) -> Result<(), Failure> {
 fn rm_one(backend: &mut Backend, args: &Rm, path: &Text) -> Result<(), Failure> {
     let found = attr(backend, Request::Stat { path: path.clone(), follow: false })?;
     if !found.is(FileType::Directory) {
-        let removed = backend.call(Request::Unlink { path: path.clone(), force: args.force }).and_then(done);
-        return removed.map_err(|failure| holder::named(backend, failure, &[path], "; -f removes it all the same"));
+        let removed = backend.call(Request::Unlink { path: path.clone(), force: args.override_locks }).and_then(done);
+        return removed.map_err(|failure| holder::named(backend, failure, &[path], "; --override-locks removes it nevertheless"));
     }
     if args.recursive {
         // A name that vanishes meanwhile is what was wanted.
@@ -259,9 +258,9 @@ pub(crate) fn mv(args: &Mv) -> Result<(), Failure> {
             let name = from.0.rsplit(|b| *b == b'/').find(|name| !name.is_empty()).unwrap_or_default();
             to = to.join(name);
         }
-        let moved = backend.call(Request::Rename { from: from.clone(), to: to.clone(), rule, force: args.force }).and_then(done);
+        let moved = backend.call(Request::Rename { from: from.clone(), to: to.clone(), rule, force: args.override_locks }).and_then(done);
         let moved = moved.map_err(|failure| if args.no_clobber { failure.precondition("EEXIST") } else { failure });
-        moved.map_err(|failure| holder::named(&mut backend, failure, &[&from, &to], "; -f goes on all the same"))
+        moved.map_err(|failure| holder::named(&mut backend, failure, &[&from, &to], "; --override-locks moves it nevertheless"))
     })();
     backend.close();
     result
@@ -279,15 +278,14 @@ pub(crate) fn ln(args: &Ln) -> Result<(), Failure> {
     let mut backend = Backend::open(&args.common)?;
     let (target, path) = (Text::from(args.target.as_os_str()), Text::from(args.path.as_os_str()));
     let request = if args.symbolic { Request::Symlink { target, path } } else { Request::Link { existing: target, path } };
-    let result = attr(&mut backend, request).and_then(|a| if args.common.json { show::json(&a) } else { Ok(()) });
+    let path = Text::from(args.path.as_os_str());
+    let result =
+        attr(&mut backend, request).and_then(|a| if args.common.json { show::json(&json!({ "path": path, "attr": a })) } else { Ok(()) });
     backend.close();
     result
 }
 
-pub(crate) fn status(args: &Status) -> Result<(), Failure> {
-    if let Some(socket) = &args.control {
-        return server_control::status(socket, args.common.json);
-    }
+pub(crate) fn status(args: &ServerStatus) -> Result<(), Failure> {
     let mut backend = Backend::open(&args.common)?;
     let result = backend.call(Request::Server).and_then(|response| match response {
         Response::Server(report) if args.common.json => show::json(&report),

@@ -1,4 +1,4 @@
-//! `cistern agent`: one agent for all programs of a computer, asked through a Unix socket.
+//! `cistern agent run`: one agent for all programs of a computer, asked through a Unix socket.
 //!
 //! Decides: how many may connect (who: `peers`), and the order of a clean end: no new connections;
 //! every program told, by the end of its connection, that its locks are going; then, once nobody can still act under a lock that
@@ -9,7 +9,7 @@
 mod connection;
 mod peers;
 
-use crate::args::{Agent, Common, Idle};
+use crate::args::{Common, Idle, RunAgent};
 use crate::contact::{self, Contact, Wanted};
 use crate::execute::{EXIT_FAILED, EXIT_UNAVAILABLE, Programs};
 use crate::local::{Answer, Failure};
@@ -44,7 +44,7 @@ const WRITE_TIME: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Runs the host's agent until it is asked to end.
-pub(crate) fn agent(args: &Agent) -> Result<(), Failure> {
+pub(crate) fn agent(args: &RunAgent) -> Result<(), Failure> {
     let named = args.state.as_deref();
     let (state, socket) = (Daemon::Agent.state(named)?, Daemon::Agent.socket(named)?);
     let peers = Peers::of(args.socket_group.as_deref())?;
@@ -94,7 +94,7 @@ impl From<Idle> for IdlePolicy {
     }
 }
 
-fn announce(args: &Agent, client: &Client, socket: &Path) -> Result<(), Failure> {
+fn announce(args: &RunAgent, client: &Client, socket: &Path) -> Result<(), Failure> {
     let identity = client.identity();
     if args.common.json {
         // A path that is not UTF-8 is shown as well as JSON can; who chose it knows it.

@@ -41,7 +41,7 @@ mod text;
 mod tree;
 mod watch;
 
-use crate::args::{Cistern, Cisternd, Command};
+use crate::args::{AgentCommand, Cistern, Cisternd, Command, Member};
 use crate::local::Failure;
 use std::process::ExitCode;
 
@@ -56,8 +56,8 @@ pub fn main_cistern() -> ExitCode {
     if args.common.json {
         show::errors_as_json();
     }
-    let daemon = matches!(args.command, Command::Serve(_) | Command::Agent(_));
-    finish("cistern", logging::start(daemon).map_err(|failure| own(&args, failure)).and_then(|()| carry_out(&args)))
+    let daemon = matches!(args.command, Command::Serve(_) | Command::Agent(AgentCommand::Run(_)));
+    finish("cistern", logging::start(daemon, args.verbosity).map_err(|failure| own(&args, failure)).and_then(|()| carry_out(&args)))
 }
 
 /// The program `cisternd`: its exit status.
@@ -67,7 +67,7 @@ pub fn main_cisternd() -> ExitCode {
     if args.wants_json() {
         show::errors_as_json();
     }
-    let result = logging::start(args.command.is_none()).and_then(|()| match &args.command {
+    let result = logging::start(args.command.is_none(), args.verbosity).and_then(|()| match &args.command {
         Some(command) => stopped::run(command),
         None => serve::serve(&args.serve).map(|()| 0),
     });
@@ -101,16 +101,16 @@ fn carry_out(args: &Cistern) -> Result<u8, Failure> {
         Command::Batch(args) => batch::batch(args).map(|()| 0),
         Command::Import(args) => tree::import(args).map(|()| 0),
         Command::Export(args) => tree::export(args).map(|()| 0),
-        Command::Lock(args) => lock::lock(args),
+        Command::Lock(command) => lock::lock(command, args.verbosity),
         Command::Locks(args) => locks::locks(args).map(|()| 0),
-        Command::Evict(args) => server_control::evict(args).map(|()| 0),
         Command::Admin(args) => admin::admin(args).map(|()| 0),
         Command::Status(args) => files::status(args).map(|()| 0),
         Command::Ping(args) => ping::ping(args),
-        Command::Watch(args) => changes::watch(args),
-        Command::Member(args) => member::member(args),
-        Command::WatchLease(args) => watch::watch_lease(args).map(|()| 0),
-        Command::Agent(args) => host_agent::agent(args).map(|()| 0),
+        Command::Member(Member::Join(args)) => member::join(args),
+        Command::Member(Member::Watch(args)) => changes::watch(args),
+        Command::Agent(AgentCommand::Run(args)) => host_agent::agent(args).map(|()| 0),
+        Command::Agent(AgentCommand::Status(args)) => watch::status(args).map(|()| 0),
+        Command::Agent(AgentCommand::Top(args)) => watch::top(args).map(|()| 0),
         Command::Serve(args) => serve::serve(args).map(|()| 0),
         Command::Settings(args) => settings::settings(args).map(|()| 0),
         Command::Plan(args) => plan::plan(args),

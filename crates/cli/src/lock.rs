@@ -10,7 +10,7 @@
 mod held;
 mod obtain;
 
-use crate::args::Lock;
+use crate::args::{Lock, Verbosity};
 use crate::capture;
 use crate::contact;
 use crate::holder::PlaceWatch;
@@ -29,11 +29,11 @@ use std::time::Duration;
 const CLOSE_TIME: Duration = Duration::from_millis(500);
 
 /// Runs the command; gives the exit status.
-pub(crate) fn lock(args: &Lock) -> Result<u8, Failure> {
+pub(crate) fn lock(args: &Lock, verbosity: Verbosity) -> Result<u8, Failure> {
     let signals = Caught::catch().map_err(own)?;
     let path = Text::from(args.path.as_os_str());
     let agent = LockAgent::open(args).map_err(own)?;
-    let obtained = Obtaining::new(args, &path, &agent, signals.end()).run();
+    let obtained = Obtaining::new(args, verbosity, &path, &agent, signals.end()).run();
     let result = obtained.and_then(|held| run(args, &path, held, &signals));
     // A place in the queue that is left behind would hold up whoever is next.
     close(&agent);
@@ -63,9 +63,6 @@ pub(crate) fn own(failure: Failure) -> Failure {
 
 fn run(args: &Lock, path: &Text, mut held: Held, signals: &Caught) -> Result<u8, NoLock> {
     log::info!("{path}: locked, token {}", held.token());
-    if args.verbose {
-        tell(path, &format!("locked, token {}", held.token()));
-    }
     let lost = || Failure::new("LOST", EXIT_LOST, format!("{path}: the lock was lost before the command was started; nothing was run"));
     let first = match held.look(signals.end()).map_err(own)? {
         Some(Look::Certain(until)) if !signals.end().is_asked() => until,

@@ -2,9 +2,10 @@
 //!
 //! Decides: that it goes to standard error, never to standard output, which belongs to results; that it goes there by a queue, so that
 //! nothing waits for whoever reads it; that daemons log sessions and lease events (`info`) and commands only what needs a person (`warn`).
-//! `CISTERN_LOG` takes precedence over the settings file (daemons only), the file over the default. A running daemon takes another filter
-//! from the file. Leaves to others: what is said; each line begins with who says it.
+//! `-v` and `-q` take precedence over `CISTERN_LOG`, that over the settings file (daemons only), the file over the default. A running daemon
+//! takes another filter from the file. Leaves to others: what is said; each line begins with who says it.
 
+use crate::args::Verbosity;
 use crate::local::Failure;
 use cistern_driver::{LogQueue, LogRepeats};
 use cistern_wire::Printable;
@@ -25,6 +26,15 @@ pub(crate) const DAEMON_FILTER: &str = "info,fjall=warn,lsm_tree=warn";
 /// The filter of commands, which tell themselves why they have no session.
 const COMMAND_FILTER: &str = "warn,cistern_client=error";
 
+/// The filter with `-q`.
+const QUIET_FILTER: &str = "error";
+/// The filters of daemons and of commands with `-v`, `-vv` and so on.
+const VERBOSE_FILTERS: [(&str, &str); 3] = [
+    ("debug,fjall=warn,lsm_tree=warn", "info,fjall=warn,lsm_tree=warn"),
+    ("trace,fjall=warn,lsm_tree=warn", "debug,fjall=warn,lsm_tree=warn"),
+    ("trace", "trace"),
+];
+
 /// The variable that sets the filter.
 const VARIABLE: &str = "CISTERN_LOG";
 
@@ -35,8 +45,8 @@ static LOG: OnceLock<Filtered> = OnceLock::new();
 struct Filtered {
     sink: LogRepeats<Logger>,
     filter: RwLock<Filter>,
-    /// `CISTERN_LOG` has set the filter: no file changes it.
-    fixed: bool,
+    /// What has set the filter, if no file changes it: `CISTERN_LOG`, `-v` or `-q`.
+    fixed: Option<Fixed>,
 }
 
 impl Log for Filtered {
@@ -55,14 +65,37 @@ impl Log for Filtered {
     }
 }
 
+/// What sets the filter before any file.
+#[derive(Clone, Debug)]
+pub(crate) struct Fixed {
+    /// `CISTERN_LOG`, `-v` or `-q`.
+    pub(crate) by: &'static str,
+    pub(crate) filter: String,
+}
+
+impl Fixed {
+    fn of(daemon: bool, Verbosity { verbose, quiet }: Verbosity) -> Option<Self> {
+        if quiet {
+            return Some(Self { by: "-q", filter: QUIET_FILTER.to_owned() });
+        }
+        if let Some(more) = usize::from(verbose).checked_sub(1) {
+            let (of_daemons, of_commands) = VERBOSE_FILTERS[more.min(VERBOSE_FILTERS.len() - 1)];
+            return Some(Self { by: "-v", filter: if daemon { of_daemons } else { of_commands }.to_owned() });
+        }
+        let set = std::env::var_os(VARIABLE).filter(|text| !text.is_empty());
+        set.map(|text| Self { by: VARIABLE, filter: text.to_string_lossy().into_owned() })
+    }
+}
+
 /// Starts the log; `daemon` chooses the default filter.
 ///
 /// # Errors
 /// `CISTERN_LOG` is no filter; whoever set it is at fault.
-pub(crate) fn start(daemon: bool) -> Result<(), Failure> {
-    let set = std::env::var_os(VARIABLE).filter(|text| !text.is_empty()).map(|text| text.to_string_lossy().into_owned());
+pub(crate) fn start(daemon: bool, verbosity: Verbosity) -> Result<(), Failure> {
+    let fixed = Fixed::of(daemon, verbosity);
     let default = if daemon { DAEMON_FILTER } else { COMMAND_FILTER };
-    let (filter, most) = parse(set.as_deref().unwrap_or(default)).map_err(|why| Failure::usage(format!("{VARIABLE}: {why}")))?;
+    let text = fixed.as_ref().map_or(default, |fixed| &fixed.filter);
+    let (filter, most) = parse(text).map_err(|why| Failure::usage(format!("{VARIABLE}: {why}")))?;
     let mut builder = Builder::new();
     builder.filter_level(LevelFilter::Trace).format(|out, record| {
         let style = out.default_level_style(record.level());
@@ -72,7 +105,7 @@ pub(crate) fn start(daemon: bool) -> Result<(), Failure> {
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     builder.write_style(if std::io::stderr().is_terminal() && !plain { WriteStyle::Always } else { WriteStyle::Never });
     builder.target(Target::Pipe(Box::new(QUEUE.clone())));
-    let log = LOG.get_or_init(|| Filtered { sink: LogRepeats::new(builder.build()), filter: RwLock::new(filter), fixed: set.is_some() });
+    let log = LOG.get_or_init(|| Filtered { sink: LogRepeats::new(builder.build()), filter: RwLock::new(filter), fixed });
     // Fails only if there is a log already, which then goes on.
     if log::set_logger(log).is_ok() {
         log::set_max_level(most);
@@ -80,9 +113,9 @@ pub(crate) fn start(daemon: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Takes the filter of the settings file, unless `CISTERN_LOG` has set one; whether it has.
+/// Takes the filter of the settings file, unless it is fixed; whether it has.
 pub(crate) fn adopt(filter: &str) -> bool {
-    let Some(log) = LOG.get().filter(|log| !log.fixed) else { return false };
+    let Some(log) = LOG.get().filter(|log| log.fixed.is_none()) else { return false };
     // Checked when the file was read.
     if let Ok((filter, most)) = parse(filter) {
         *log.filter.write().unwrap_or_else(PoisonError::into_inner) = filter;
@@ -91,9 +124,9 @@ pub(crate) fn adopt(filter: &str) -> bool {
     true
 }
 
-/// What `CISTERN_LOG` says, if that is in force.
-pub(crate) fn fixed() -> Option<String> {
-    std::env::var(VARIABLE).ok().filter(|text| !text.is_empty())
+/// What has set the filter, if no file changes it.
+pub(crate) fn fixed() -> Option<Fixed> {
+    LOG.get().and_then(|log| log.fixed.clone())
 }
 
 /// Checks a filter; says what is wrong with it.
@@ -141,6 +174,9 @@ mod tests {
         for text in ["inof", "warn,cistern_server=dbug", "warn=", "cistern_server"] {
             assert!(check(text).unwrap_err().contains("is no level: use off, error, warn"), "{text}");
         }
-        assert!(check(DAEMON_FILTER).is_ok() && check(COMMAND_FILTER).is_ok());
+        let more = VERBOSE_FILTERS.iter().flat_map(|(of_daemons, of_commands)| [*of_daemons, *of_commands]);
+        for filter in [DAEMON_FILTER, COMMAND_FILTER, QUIET_FILTER].into_iter().chain(more) {
+            assert!(check(filter).is_ok(), "{filter}");
+        }
     }
 }

@@ -1,11 +1,11 @@
-//! `cistern member`: an ephemeral file as long as the command runs.
+//! `cistern member join`: an ephemeral file as long as the command runs.
 //!
 //! Decides: what is done when the file is there already (another one's end is waited for), when it is lost (made again), and when it cannot
 //! be made: tried again until asked to end, but for what can never succeed, which ends the command before it has joined once.
 //! The file belongs to the session of an agent of this process's own, or of the host's agent, which removes it when this process is gone.
 //! Leaves to others: making it whole (`members`), removing it with the session (the server), who hears of it (`changes`).
 
-use crate::args::Member;
+use crate::args::Join;
 use crate::backend::{Backend, Line, host_agent, own_agent};
 use crate::contact::{self, Tries};
 use crate::execute::{EXIT_FAILED, Holds};
@@ -36,7 +36,7 @@ const HOPELESS: [&str; 9] = ["ENOENT", "ENOTDIR", "EEXIST", "ENAMETOOLONG", "ELO
 const OWN: [&str; 3] = ["OUTPUT", "INTERNAL", "USAGE"];
 
 struct Membership<'a> {
-    args: &'a Member,
+    args: &'a Join,
     path: Text,
     end: &'a End,
     /// None: the host's agent has ended the connection.
@@ -50,7 +50,7 @@ struct Membership<'a> {
 }
 
 /// Is a member until it is asked to end; the exit status.
-pub(crate) fn member(args: &Member) -> Result<u8, Failure> {
+pub(crate) fn join(args: &Join) -> Result<u8, Failure> {
     let end = Arc::new(End::catch()?);
     let path = Text::from(args.path.as_os_str());
     let backend = match host_agent(&args.common)? {

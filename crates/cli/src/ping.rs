@@ -58,7 +58,7 @@ pub(crate) fn ping(args: &Ping) -> Result<u8, Failure> {
     let mut through = match host_agent(&args.common)? {
         Some(socket) => Through::Host(Line::open(socket)?),
         None => {
-            let common = Common { give_up: args.common.give_up.or(Some(GIVE_UP)), ..args.common.clone() };
+            let common = Common { timeout: args.common.timeout.or(Some(GIVE_UP)), ..args.common.clone() };
             Through::Own(contact::start(&common, Wanted::default())?)
         }
     };

@@ -87,6 +87,9 @@ fn failed(code: &str, error: &dyn std::error::Error) -> Failure {
 }
 
 fn refuse_no_choice(args: &Serve) -> Result<(), Failure> {
+    if args.new_cluster && !args.volatile {
+        return Err(Failure::usage("--new-cluster is for --volatile; a store in a directory is created by `cisternd init`"));
+    }
     if args.volatile || args.store.is_some() {
         return Ok(());
     }
@@ -329,6 +332,7 @@ mod tests {
         assert!(refusal(&[]).unwrap().contains("--store DIR") && refusal(&[]).unwrap().contains("--volatile"));
         assert_eq!((refusal(&["--store", "/x"]), refusal(&["--volatile"])), (None, None));
         assert!(Cisternd::try_parse_from(["cisternd", "--store", "/x", "--volatile"]).is_err());
+        assert!(refusal(&["--store", "/x", "--new-cluster"]).unwrap().contains("cisternd init"));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 
 mod ask;
 
-pub(crate) use ask::{ask, ask_at_leisure, evict, server_socket, settings, status};
+pub(crate) use ask::{ask, ask_at_leisure, evict, server_socket, sessions, settings, status};
 
 use crate::execute::EXIT_FAILED;
 use crate::local::{Failure, micros, millis};
@@ -223,7 +223,7 @@ fn find_agent(rows: &[SessionRow], whom: &str) -> Result<AgentId, Failure> {
         [] => Err(Failure::new(
             "UNKNOWN_AGENT",
             EXIT_FAILED,
-            format!("no session is of an agent whose id or label is {whom:?} or begins so; `cistern status --control SOCKET` lists them"),
+            format!("no session is of an agent whose id or label is {whom:?} or begins so; `cistern admin sessions` lists them"),
         )),
         [one] => Ok(one.agent),
         several => {

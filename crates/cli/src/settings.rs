@@ -53,7 +53,7 @@ pub(crate) fn settings(args: &args::SettingsArgs) -> Result<(), Failure> {
         None if args.effective => load(common.config.as_deref())?.effective(common)?,
         None if common.json => Settings::default().effective(&args::Common {
             server: Vec::new(),
-            give_up: None,
+            timeout: None,
             lease: None,
             lease_max: None,
             ..common.clone()
@@ -83,14 +83,14 @@ impl Settings {
     /// # Errors
     /// A setting that cannot be used, and where it was set.
     pub(crate) fn agent_config_of(&self, common: &args::Common) -> Result<cistern_agent::config::Config, Failure> {
-        self.agent_config_with(common.lease, common.lease_max, common.give_up)
+        self.agent_config_with(common.lease, common.lease_max, common.timeout)
     }
 
     fn agent_config_with(
         &self,
         lease: Option<Duration>,
         lease_max: Option<Duration>,
-        give_up: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<cistern_agent::config::Config, Failure> {
         let mut config = cistern_agent::config::Config::default();
         self.apply(AGENT, &mut config)?;
@@ -103,9 +103,9 @@ impl Settings {
             config.lease_max = longest;
             flags.push(Flag { setting: "lease-max", flag: "--lease-max" });
         }
-        if let Some(span) = give_up {
+        if let Some(span) = timeout {
             config.give_up_after = span;
-            flags.push(Flag { setting: "give-up-after", flag: "--give-up" });
+            flags.push(Flag { setting: "timeout", flag: "--timeout" });
         }
         config.check().map_err(|e| self.refuse(AGENT, &config, e.setting, &e.rule, &flags))?;
         Ok(config)

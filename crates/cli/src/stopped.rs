@@ -1,4 +1,4 @@
-//! `cisternd check`, `restore` and `compact`: what an operator does with a store on which no server runs.
+//! `cisternd init`, `check`, `restore` and `compact`: what an operator does with a store on which no server runs.
 //!
 //! Decides: the order of steps of each, their exit statuses, and what is shown meanwhile. Invariants: `check` changes nothing of what the
 //! store holds; `restore` makes a whole store or none, and never one that a server would take for the one that was copied (section 11.7).
@@ -6,14 +6,16 @@
 
 mod report;
 
-use crate::args::{Check, Compact, Restore, StoppedCommand};
+use crate::args::{Check, Compact, Init, Restore, StoppedCommand};
 use crate::execute::{EXIT_DAMAGED, EXIT_FAILED, EXIT_STORE};
 use crate::local::Failure;
 use crate::show;
+use cistern_server::store::{Counter, Key, NEW_CLUSTER, counter_to_bytes};
 use cistern_store::check::{Check as Checking, Progress as Far, Report, Severity};
 use cistern_store::restoration;
 use cistern_store::{OpenError, Problem, StoppedStore};
 use cistern_text::Progress;
+use cistern_wire::StoreId;
 use report::Unreadable;
 use serde_json::json;
 use std::ffi::OsString;
@@ -29,10 +31,27 @@ const EXIT_FINDINGS: u8 = 1;
 /// Runs one of the commands; its exit status.
 pub(crate) fn run(command: &StoppedCommand) -> Result<u8, Failure> {
     match command {
+        StoppedCommand::Init(args) => init(args).map(|()| 0),
         StoppedCommand::Check(args) => check(args),
         StoppedCommand::Restore(args) => restore(args).map(|()| 0),
         StoppedCommand::Compact(args) => compact(args).map(|()| 0),
     }
+}
+
+/// Creates a store. Until it is marked, it is one whose server waits: a crash in between costs a wait, and no lease.
+fn init(args: &Init) -> Result<(), Failure> {
+    let failed = |why: &dyn std::fmt::Display| Failure::new("STORE", EXIT_STORE, format!("store {}: {why}", args.store.display()));
+    let random = cistern_driver::seed().map_err(|e| failed(&e))?;
+    let id = random.first_chunk().map_or(StoreId([0; 16]), |id| StoreId(*id));
+    let mut store = StoppedStore::create(&args.store, id)?;
+    if !args.replacement {
+        let mark = (Key::Counter(Counter::Restored).to_bytes(), Some(counter_to_bytes(NEW_CLUSTER).into()));
+        store.write([mark]).map_err(|e| failed(&e))?;
+    }
+    if args.json {
+        return show::json(&json!({ "store": args.store.to_string_lossy(), "id": id.to_string() }));
+    }
+    show::line(format!("created store {id} in {}; `cisternd --store {}` serves it", args.store.display(), args.store.display()))
 }
 
 fn check(args: &Check) -> Result<u8, Failure> {

@@ -1,4 +1,4 @@
-//! `cistern watch-lease`: a live view of one agent's lease.
+//! `cistern agent status` and `cistern agent top`: an agent's lease, once and live.
 //!
 //! Decides: what is looked at and how it is shown: a view that is redrawn in place on a terminal, a line for each look elsewhere,
 //! a line of JSON for each look with `--json`. Looking at a host's agent costs that agent no message and renews nothing.
@@ -6,7 +6,7 @@
 
 mod view;
 
-use crate::args::WatchLease;
+use crate::args::{AgentStatus, Top};
 use crate::backend::{Backend, host_agent};
 use crate::files::unexpected;
 use crate::local::{Failure, Lease, Request, Response, millis};
@@ -36,8 +36,38 @@ enum Style {
     View(View),
 }
 
+/// Shows an agent's lease as it is now.
+pub(crate) fn status(args: &AgentStatus) -> Result<(), Failure> {
+    let mut backend = Backend::open(&args.common)?;
+    let result = backend.call(Request::Lease).and_then(|response| match response {
+        Response::Lease(lease) if args.common.json => show::json(&lease),
+        Response::Lease(lease) => show::table(&rows(&lease)),
+        other => unexpected(&other),
+    });
+    backend.close();
+    result
+}
+
+/// What is known of a lease, in words.
+fn rows(l: &Lease) -> Vec<Vec<String>> {
+    let left = if l.lease_ms == 0 { "-".to_owned() } else { format!("{} ms of {} ms, {} τ", l.left_ms, l.lease_ms, in_leases(l)) };
+    [
+        ("session", session(l)),
+        ("phase", l.phase.clone()),
+        ("left", left),
+        ("renewals", format!("{} by ordinary requests, {} by keep-alives", l.renewals_opportunistic, l.renewals_explicit)),
+        ("demands", format!("{} received, {} NACKs", l.demands, l.nacks)),
+        ("locks", format!("{} cache, {} advisory, {} local holders", l.cache_locks, l.advisory_locks, l.holders)),
+        ("requests", format!("{} sent, {} answered from cache", l.requests, l.cache_hits)),
+        ("datagrams", format!("{} out, {} in, {} retransmitted", l.datagrams_out, l.datagrams_in, l.retransmissions)),
+        ("round trip", round_trip(l)),
+    ]
+    .map(|(name, value)| vec![name.to_owned(), value])
+    .to_vec()
+}
+
 /// Watches until the command is asked to end, the looks are over, or nobody reads them any more.
-pub(crate) fn watch_lease(args: &WatchLease) -> Result<(), Failure> {
+pub(crate) fn top(args: &Top) -> Result<(), Failure> {
     let end = End::catch()?;
     let mut backend = Backend::open(&args.common)?;
     let subject = match host_agent(&args.common)? {
@@ -63,7 +93,7 @@ pub(crate) fn watch_lease(args: &WatchLease) -> Result<(), Failure> {
     }
 }
 
-fn watch(args: &WatchLease, end: &End, backend: &mut Backend, style: &mut Style) -> Result<(), Failure> {
+fn watch(args: &Top, end: &End, backend: &mut Backend, style: &mut Style) -> Result<(), Failure> {
     let start = Instant::now();
     let mut due = start;
     for looks in 1.. {

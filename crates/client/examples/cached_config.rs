@@ -2,7 +2,7 @@
 //! message, until somebody changes it; the change takes the cache away before it is done, so no look is ever stale.
 //!
 //! ```text
-//! cargo run --release -- serve --volatile --new-cluster --listen 127.0.0.1:7311
+//! cargo run --release --bin cisternd -- --volatile --new-cluster --listen 127.0.0.1:7311
 //! cargo run --release -p cistern-client --example cached_config -- 127.0.0.1:7311 --pcap cached_config.pcap
 //! ```
 //! and, in another terminal, `echo 'limit = 20' | cistern put - /service.conf`.

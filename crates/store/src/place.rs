@@ -135,10 +135,7 @@ impl StoreDirectory {
 }
 
 fn missing(dir: &Path, what: &str) -> OpenError {
-    let what = format!(
-        "no store here: {what}. For a new one give --new-cluster (no agent can hold locks of an earlier server) or --new-store \
-         (one may: the time of a lease is waited for); if there was one, is its file system mounted?"
-    );
+    let what = format!("no store here: {what}. `cisternd init` creates one; if there was one, is its file system mounted?");
     OpenError::new(Problem::Missing, dir, what)
 }
 

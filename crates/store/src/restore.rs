@@ -35,7 +35,7 @@ impl fmt::Display for RestoreError {
         f.write_str(match self {
             Self::EpochsUsedUp => "no epoch is left above those used: numbers could repeat; make a new store and import the files",
             Self::Clock => "the wall clock of this machine cannot be right: set it, since what a restored store gives out begins by it",
-            Self::Empty => "the copy is empty: no server was ever started on it; start one with --new-cluster instead",
+            Self::Empty => "the copy is empty: no server was ever started on it; create a store with `cisternd init` instead",
         })
     }
 }

@@ -72,21 +72,27 @@ pub(crate) struct Server {
 impl Server {
     /// Starts one on the store of the campaign, the `number`-th from 1 on; `address` may have port 0.
     pub(crate) fn start(place: &Place, address: &str, first: bool, number: u64) -> Result<Self, String> {
+        if first {
+            let mut init = Command::new(&place.cisternd);
+            init.arg("init").arg(place.store());
+            without_settings(&mut init);
+            let made = init.stdout(Stdio::null()).status().map_err(|e| format!("{}: {e}", place.cisternd.display()))?;
+            if !made.success() {
+                return Err(format!("`cisternd init` ended with {made}"));
+            }
+        }
         let mut command = Command::new(&place.cisternd);
         if let Some(captures) = &place.captures {
             command.arg("--pcap").arg(captures.join(format!("server-{number}.pcap")));
         }
-        Self::try_start(place, address, first, command)?
+        Self::try_start(place, address, command)?
             .map_err(|code| format!("the server did not start ({code:?}): see {}", place.server_log().display()))
     }
 
     /// Starts one by a command that ends with the name of its program; its exit status if it ends before it is ready.
-    pub(crate) fn try_start(place: &Place, address: &str, first: bool, mut command: Command) -> Result<Result<Self, Option<i32>>, String> {
+    pub(crate) fn try_start(place: &Place, address: &str, mut command: Command) -> Result<Result<Self, Option<i32>>, String> {
         command.arg("--store").arg(place.store()).arg("--state").arg(place.dir.join("server"));
         command.args(["--listen", address, "--lease", LEASE, "--json"]);
-        if first {
-            command.arg("--new-cluster");
-        }
         without_settings(&mut command);
         let mut child = Owned(spawn(&mut command, Stdio::piped(), place.log("server")?)?);
         let mut line = String::new();

@@ -8,8 +8,8 @@ use std::ffi::OsString;
 
 pub(super) const BATCH_HELP: &str = "\
 A script has one change on a line, in words as a shell reads them (quotes, backslashes, # for comments); at most 16 changes, of which write and put count as two:
-  create PATH                  an empty file; it must not exist
-  write PATH TEXT              replace a file's contents by TEXT; make it if it is missing
+  create PATH                  an empty file, which must not exist
+  write PATH TEXT              replace the contents of a file by TEXT, or create it
   put FILE PATH                the same with the contents of a local file
   mkdir PATH                   rmdir PATH
   rm PATH                      a file or symbolic link
@@ -17,20 +17,20 @@ A script has one change on a line, in words as a shell reads them (quotes, backs
   ln FILE PATH                 ln -s TARGET PATH: a symbolic link
   chmod MODE PATH              truncate SIZE PATH
   setxattr PATH NAME VALUE     rmxattr PATH NAME
-  if-version VERSION PATH      nothing is done unless PATH has that version; at most 8
+  if-version VERSION PATH      apply nothing unless PATH has that version; at most 8
 
-Each change sees those before it. A path means what it meant before the batch, unless a change before has made that very name.
-Nobody sees anything between two changes, and when one of them cannot be made, none is.
+Each change sees those before it. A path is resolved as before the batch, unless an earlier change created that very name.
+Nobody observes a state between two changes; if one fails, none is applied.
 
 Examples:
   printf 'mkdir /site/v2\\nput index.html /site/v2/index.html\\n' | cistern batch
   cistern batch --json release.script
 
 Exit status:
-  0   all changes were made
-  1   none was made
-  3   none was made: `if-version`, `create` or `mv -n` found something else than it demands
-  74  the outcome is unknown: all were made, or none";
+  0   all changes were applied
+  1   none was applied
+  3   none was applied: a precondition (`if-version`, `create`, `mv -n`) does not hold
+  74  the outcome is unknown: all were applied, or none";
 
 #[derive(Args, Debug)]
 pub(crate) struct Chmod {
@@ -70,9 +70,9 @@ pub(crate) enum XattrAct {
     /// Set an attribute
     #[command(after_help = "Examples:\n  cistern xattr set /site user.origin web-1\n  cistern xattr set --from logo.png /site user.icon")]
     Set(XattrSet),
-    /// Show the names of all attributes
+    /// List the names of all attributes
     List(Paths),
-    /// Take an attribute away
+    /// Remove an attribute
     Rm(XattrName),
 }
 
@@ -80,7 +80,7 @@ pub(crate) enum XattrAct {
 pub(crate) struct XattrName {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Of what
+    /// Path
     pub(crate) path: OsString,
     /// Name of the attribute, 1 to 255 bytes
     pub(crate) name: OsString,
@@ -99,7 +99,7 @@ pub(crate) struct XattrSet {
     /// Take the value from a local file; `-` for standard input
     #[arg(long, value_name = "FILE", conflicts_with = "value")]
     pub(crate) from: Option<OsString>,
-    /// Of what
+    /// Path
     pub(crate) path: OsString,
     /// Name of the attribute, 1 to 255 bytes
     pub(crate) name: OsString,

@@ -12,10 +12,10 @@ use std::path::PathBuf;
 pub(crate) struct Ls {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Attributes, too
+    /// Long format (show attributes)
     #[arg(short = 'l', long)]
     pub(crate) long: bool,
-    /// What to list
+    /// Files and directories to list
     #[arg(default_value = "/")]
     pub(crate) paths: Vec<OsString>,
 }
@@ -35,7 +35,7 @@ Prints the new version of the file.
 Examples:
   cistern put index.html /site/                               into the directory
   date | cistern put - /site/date
-  cistern put index.html /site/index.html --if-version 7      unless somebody has changed it
+  cistern put index.html /site/index.html --if-version 7      only if nobody has changed it
   cistern put --json index.html /site/index.html
 
 Exit status:
@@ -50,7 +50,7 @@ pub(crate) struct Put {
     pub(crate) common: Common,
     /// Local file; `-` for standard input
     pub(crate) from: OsString,
-    /// Where it goes; with a slash at the end, into that directory
+    /// Destination; with a trailing slash, a directory
     pub(crate) path: OsString,
     /// Permission bits, octal, if the file is new
     #[arg(long, value_parser = octal, default_value = "644")]
@@ -64,7 +64,7 @@ pub(crate) struct Put {
 pub(crate) struct Mkdir {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Parents, too; no error if the directory exists
+    /// Create parent directories, too; no error if the directory exists
     #[arg(short = 'p', long)]
     pub(crate) parents: bool,
     /// Permission bits, octal
@@ -79,16 +79,19 @@ pub(crate) struct Mkdir {
 pub(crate) struct Rm {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Directories and what is in them
+    /// Remove directories and their contents
     #[arg(short = 'r', visible_short_alias = 'R', long)]
     pub(crate) recursive: bool,
-    /// Empty directories
+    /// Remove empty directories
     #[arg(short = 'd', long)]
     pub(crate) dir: bool,
-    /// No error for what does not exist; also what somebody holds a lock on: without -f that is refused, and its holder named
+    /// Ignore paths that do not exist
     #[arg(short = 'f', long)]
     pub(crate) force: bool,
-    /// What to remove
+    /// Remove files although others hold locks on them, which is an error otherwise
+    #[arg(long)]
+    pub(crate) override_locks: bool,
+    /// Paths to remove
     #[arg(required = true)]
     pub(crate) paths: Vec<OsString>,
 }
@@ -97,18 +100,21 @@ pub(crate) struct Rm {
 pub(crate) struct Mv {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Fail if the new name exists
-    #[arg(short = 'n', long, visible_alias = "no-replace", conflicts_with = "exchange")]
+    /// Fail if the destination exists
+    #[arg(short = 'n', long, visible_alias = "no-replace", conflicts_with = "exchange", overrides_with = "force")]
     pub(crate) no_clobber: bool,
-    /// Exchange the two
+    /// Exchange the two files atomically
     #[arg(long)]
     pub(crate) exchange: bool,
-    /// Also move, exchange or replace what somebody holds a lock on: without -f that is refused, and its holder named
-    #[arg(short = 'f', long)]
-    pub(crate) force: bool,
-    /// Old path
+    /// Replace an existing destination (the default)
+    #[arg(short = 'f', long, overrides_with = "no_clobber")]
+    force: bool,
+    /// Move, exchange or replace files although others hold locks on them, which is an error otherwise
+    #[arg(long)]
+    pub(crate) override_locks: bool,
+    /// Source
     pub(crate) from: OsString,
-    /// New path, or a directory to move it into
+    /// Destination, or a directory to move it into
     pub(crate) to: OsString,
 }
 
@@ -116,12 +122,12 @@ pub(crate) struct Mv {
 pub(crate) struct Ln {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// A symbolic link
+    /// Create a symbolic link
     #[arg(short = 's', long = "symbolic")]
     pub(crate) symbolic: bool,
-    /// What it points to
+    /// Target of the link
     pub(crate) target: OsString,
-    /// The new name
+    /// Path of the link
     pub(crate) path: OsString,
 }
 
@@ -129,9 +135,9 @@ pub(crate) struct Ln {
 pub(crate) struct Import {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Local directory; files above 1 MiB are left out and named
+    /// Local directory; files above 1 MiB are skipped and reported
     pub(crate) dir: PathBuf,
-    /// Where its contents go; made if missing. Files and links that are there are replaced
+    /// Destination directory, created if missing. Existing files and links are replaced
     pub(crate) path: OsString,
 }
 
@@ -139,14 +145,14 @@ pub(crate) struct Import {
 pub(crate) struct Export {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Set-uid, set-gid and sticky bits of files, too
+    /// Keep set-uid, set-gid and sticky bits of files
     #[arg(long)]
     pub(crate) preserve_special: bool,
-    /// Symbolic links, too, that are absolute or may lead out of the tree; else they are left out and named
+    /// Also write symbolic links that are absolute or may lead out of the tree; otherwise they are skipped and reported
     #[arg(long)]
     pub(crate) unsafe_links: bool,
-    /// Tree to copy out
+    /// Tree to export
     pub(crate) path: OsString,
-    /// Local directory; made if missing. Files and links that are there are replaced, and no link below it is followed
+    /// Local directory, created if missing. Existing files and links are replaced; no link below it is followed
     pub(crate) dir: PathBuf,
 }

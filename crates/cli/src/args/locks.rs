@@ -4,20 +4,20 @@
 
 use super::Common;
 use super::{duration, octal};
-use clap::Args;
+use clap::{Args, Subcommand};
 use std::ffi::OsString;
 use std::time::Duration;
 
 pub(super) const LOCKS_HELP: &str = "\
-AT MOST is the time within which the lock is free: of a holder that is timing out, what is left of its wait; of one that answers, with the words \
-`if gone`, what others would wait for it. The latter follows from the lease period of that holder, so it is long where a long one was asked for.";
+AT MOST bounds the time until the lock is free: for a holder that is timing out, the rest of its wait; for one that answers (`if gone`), how long \
+others would wait if it failed now. The latter follows from the holder's lease period.";
 
 pub(super) const LOCK_HELP: &str = "\
-PATH is made as an empty file if it is missing; its parent directories are not.
+PATH is created as an empty file if it is missing; its parent directories are not.
 
-With --agent or CISTERN_AGENT the lock is held by the host's agent; the promise below is the same.
+With --agent or CISTERN_AGENT the host's agent holds the lock; the guarantee below is the same.
 
-COMMAND finds the fencing token in CISTERN_TOKEN and the path in CISTERN_LOCK.
+COMMAND gets the fencing token in CISTERN_TOKEN and the path in CISTERN_LOCK.
 
 When the lease is not renewed, COMMAND and everything that it started get SIGTERM 20 % of the lease period before the lock becomes \
 uncertain, and SIGKILL 12 % before: all of it has ended before the lock can be anyone else's, also when `cistern` itself is killed.
@@ -33,38 +33,38 @@ Exit status: COMMAND's own, or 128 + the signal that ended it; and
 
 Examples:
   cistern lock /jobs/nightly -- ./backup.sh
-  cistern lock --try /jobs/nightly -- ./backup.sh || echo 'somebody else is at it'
+  cistern lock --try /jobs/nightly -- ./backup.sh || echo 'another host holds it'
   cistern lock --shared --wait 10 /site -- rsync -a /srv/site/ web:/srv/site/";
 
-pub(super) const WATCH_HELP: &str = "\
-Of a directory, what is in it is printed first, then each name that comes or goes, and each change of an ephemeral file in it: while \
-somebody watches, the server finds out when the owner of an ephemeral file is gone (within 3.8 s plus commits by default, docs/membership.md).
-Of a file, each change is printed. Nothing is sent while nothing changes but this agent's renewals and the probes of owners.
+const WATCH_HELP: &str = "\
+For a directory: its entries first, then each name added or removed, and each change of an ephemeral file in it. While \
+someone watches, the server detects the failure of an ephemeral file's owner (within 3.8 s plus commits by default, docs/membership.md).
+For a file: each change. While nothing changes, only this agent's renewals and the probes of owners are sent.
 
-Lines begin with one of: watching, present, added, removed, changed, uncertain (the lease is over: changes may be missed), certain \
-(what was missed has just been printed), gone.
+Lines begin with: watching, present, added, removed, changed, uncertain (the lease has expired: changes may be missed), certain \
+(missed changes have just been printed), gone.
 
-Ends when everything that it watches is gone, or by SIGINT or SIGTERM: exit status 0.
+Ends when everything watched is gone, or by SIGINT or SIGTERM: exit status 0.
 
 Examples:
-  cistern watch /group
-  cistern watch --json /site /group | while read -r change; do echo \"$change\"; done";
+  cistern member watch /group
+  cistern member watch --json /site /group | while read -r change; do echo \"$change\"; done";
 
-pub(super) const MEMBER_HELP: &str = "\
-PATH is made as an ephemeral file; its parent directories must exist. While another one's ephemeral file is there, its end is waited for. \
-The file goes at once when this command ends, and within 3.8 s plus commits by default when it or its host dies while somebody watches. \
-The command joins again whenever it is no member, whatever joining meets, and says why on standard error. Before it has joined for the first \
-time it ends (status 1) where that is hopeless: no such directory, not a directory, a file of that name that is not ephemeral.
+const JOIN_HELP: &str = "\
+PATH is created as an ephemeral file; its parent directories must exist. If another member's ephemeral file has that name, the command waits until it \
+is gone. The file is removed at once when this command ends, and within 3.8 s plus commits by default when it or its host dies while someone watches. \
+The command rejoins after every interruption, and prints the reason on standard error. Before it has joined for the first time, it fails (status 1) \
+on permanent errors: no such directory, not a directory, a file of that name that is not ephemeral.
 
-With --agent or CISTERN_AGENT the file belongs to the host's agent, which removes it at once when this command ends or is killed.
+With --agent or CISTERN_AGENT the file belongs to the host's agent, which removes it as soon as this command ends or is killed.
 
 Prints joined, uncertain, certain and lost, each with the path. Ends by SIGINT or SIGTERM: exit status 0.
 
 Examples:
   cistern mkdir -p /group
-  cistern member /group/$(hostname) &
-  cistern member --data \"$(hostname -I)\" /group/$(hostname)
-  cistern watch /group";
+  cistern member join /group/$(hostname) &
+  cistern member join --data \"$(hostname -I)\" /group/$(hostname)
+  cistern member watch /group";
 
 #[derive(Args, Debug)]
 pub(crate) struct Lock {
@@ -73,19 +73,13 @@ pub(crate) struct Lock {
     /// Shared with other shared holders
     #[arg(long)]
     pub(crate) shared: bool,
-    /// Do not wait
+    /// Fail at once if the lock is held
     #[arg(long = "try", conflicts_with = "wait")]
     pub(crate) try_once: bool,
-    /// Wait at most so long, for the server as well as for the lock; a plain number is seconds
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    /// Longest wait for the lock, the server's silence included; a plain number is seconds
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
-    /// Say who holds the lock while it is waited for, and when it is obtained, also where standard error is no terminal
-    #[arg(long, short = 'v', conflicts_with = "quiet")]
-    pub(crate) verbose: bool,
-    /// Do not say who holds the lock while it is waited for; errors, and what is done to COMMAND, are told all the same
-    #[arg(long, short = 'q')]
-    pub(crate) quiet: bool,
-    /// What to lock
+    /// Path to lock
     pub(crate) path: OsString,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -96,29 +90,40 @@ pub(crate) struct Lock {
 pub(crate) struct Locks {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Only of this object
+    /// Only locks on this path
     pub(crate) path: Option<OsString>,
+}
+
+/// Groups, whose members are ephemeral files in a directory.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Member {
+    /// Join a group: keep an ephemeral file while this command runs
+    #[command(after_help = JOIN_HELP)]
+    Join(Join),
+    /// Print each change of files and directories as it happens
+    #[command(after_help = WATCH_HELP)]
+    Watch(Watch),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Watch {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// What to watch; symbolic links are followed
+    /// Paths to watch; symbolic links are followed
     #[arg(required = true)]
     pub(crate) paths: Vec<OsString>,
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct Member {
+pub(crate) struct Join {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Contents of the file: what others should know of this member
+    /// Contents of the file: what other members should know
     #[arg(long, value_name = "TEXT")]
     pub(crate) data: Option<OsString>,
     /// Permission bits, octal
     #[arg(long, value_parser = octal, default_value = "644")]
     pub(crate) mode: u16,
-    /// The file
+    /// Path of the ephemeral file
     pub(crate) path: OsString,
 }

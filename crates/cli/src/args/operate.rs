@@ -1,4 +1,4 @@
-//! The command lines of operators: check, restore and compact a stopped store; back up, ask and tell a running server.
+//! The command lines of operators: check, restore and compact a stopped store; inspect, back up and evict at a running server.
 //!
 //! Decides: names of their flags, their help, their examples. Leaves to others: what they do (`stopped`, `admin`).
 
@@ -22,7 +22,7 @@ Exit status:
   74  the system could not read it
   75  another process, perhaps a server, has the store
   76  a newer version of cistern has written it
-  77  it may not be read and written, or its file system's locks are not to be trusted";
+  77  no permission to read and write it, or unreliable file locks on its file system";
 
 pub(super) const RESTORE_HELP: &str = "\
 All sessions of the copy are over in the new store, and its epoch is above the copy's, so that every fencing token and id that follows \
@@ -55,24 +55,50 @@ Exit status:
   65, 66, 74, 75, 76, 77  as of `cisternd check`";
 
 pub(super) const BACKUP_HELP: &str = "\
-The server goes on meanwhile. The copy has everything that was answered before the command was given; it is durable when the command \
-ends. No server starts from it: `cisternd check` checks it, `cisternd restore` makes a server's store of it.
+The server keeps running. The copy has everything acknowledged before the command was given, and is durable when the command \
+ends. No server starts from it: `cisternd check` checks it, `cisternd restore` creates a store from it.
 
 Examples:
   cistern admin backup /backup/monday
 
 Exit status:
-  0   the copy is whole and durable
-  1   there is none: a backup is being made already, or the server keeps everything in memory
+  0   the copy is complete and durable
+  1   no copy: another backup is running, or the server keeps everything in memory
   2   wrong usage
   65  the directory is not empty
   69  no server answers at the control socket
   74  the store cannot be read, or the directory cannot be written
   77  the server's user may not write there";
 
+const STATUS_HELP: &str = "\
+Examples:
+  cistern admin status
+  cistern admin status --control /var/lib/cistern/server/control.sock --json
+
+Exit status:
+  0   success
+  69  no server answers at the control socket";
+
+const SESSIONS_HELP: &str = "\
+Examples:
+  cistern admin sessions
+  cistern admin sessions --json
+
+Exit status:
+  0   success
+  69  no server answers at the control socket";
+
+const EVICT_HELP: &str = "\
+The agent's locks are free after τ(1+δ): an eviction never frees a lock that may still be in use.
+
+Exit status:
+  0   success
+  1   no such agent, or several
+  69  no server answers at the control socket";
+
 pub(super) const STATS_HELP: &str = "\
-The names are those of `cisternd --metrics`; docs/operating.md says what each means and what to do about it. Spans are in seconds. \
-Of a histogram: how many were measured, their mean, and the bounds below which a half and 99 of 100 were.
+The names are those of `cisternd --metrics`; docs/operating.md explains each. Durations are in seconds. \
+A histogram shows its count, its mean, and upper bounds of the median and the 99th percentile.
 
 Examples:
   cistern admin stats
@@ -101,36 +127,86 @@ pub(crate) struct SettingsArgs {
     /// Print the settings in force with their sources: default, settings file, flag or environment
     #[arg(long)]
     pub(crate) effective: bool,
-    /// Ask the running server with this control socket for the settings in force there
+    /// Print the settings in force at the running server with this control socket
     #[arg(long, value_name = "SOCKET")]
     pub(crate) control: Option<PathBuf>,
 }
 
+/// Which server on this host is asked.
 #[derive(Args, Debug)]
-pub(crate) struct Evict {
-    /// The agent: its id or the beginning of it, or its label
-    #[arg(id = "who", value_name = "AGENT")]
-    pub(crate) agent: String,
-    /// The server's control socket; else the one of a server of this user without --state
-    #[arg(long, env = "CISTERN_CONTROL", value_name = "SOCKET")]
+pub(crate) struct Control {
+    /// The server's control socket; else that of this user's server without --state
+    #[arg(long, env = "CISTERN_CONTROL", hide_env_values = true, value_name = "SOCKET")]
     pub(crate) control: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
+    /// Print JSON; errors, too, as one object on standard error
+    #[arg(long, help_heading = super::OUTPUT)]
     pub(crate) json: bool,
 }
+
+#[derive(Args, Debug)]
+pub(crate) struct Status {
+    #[command(flatten)]
+    pub(crate) server: Control,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Sessions {
+    #[command(flatten)]
+    pub(crate) server: Control,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Evict {
+    #[command(flatten)]
+    pub(crate) server: Control,
+    /// The agent: its id, its label, or a unique prefix of either
+    #[arg(id = "who", value_name = "AGENT")]
+    pub(crate) agent: String,
+}
+
+const INIT_HELP: &str = "\
+Creates the store that `cisternd --store STORE` serves, and asserts that no agent holds a lock of an earlier server of this cluster. If such a server's \
+store was lost, use --replacement.
+
+Examples:
+  cisternd init ./store
+  cisternd init --replacement /var/lib/cistern/store
+
+Exit status:
+  0   created
+  2   wrong usage
+  65  the directory is not empty
+  74  the directory cannot be written
+  77  no permission to write it, or unreliable file locks on its file system";
 
 /// What can be done with a store on which no server runs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoppedCommand {
-    /// Check a stopped store: every record, and all of them beside each other
+    /// Create an empty store
+    #[command(after_help = INIT_HELP)]
+    Init(Init),
+    /// Check a stopped store: every record, and their consistency
     #[command(after_help = CHECK_HELP)]
     Check(Check),
-    /// Make a store of a backup
+    /// Create a store from a backup
     #[command(after_help = RESTORE_HELP)]
     Restore(Restore),
-    /// Give back the space of what was deleted or replaced
+    /// Reclaim the space of deleted and replaced data
     #[command(after_help = COMPACT_HELP)]
     Compact(Compact),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Init {
+    /// Directory of the new store, missing or empty, on a local file system
+    #[arg(env = "CISTERN_STORE", hide_env_values = true, value_name = "STORE")]
+    pub(crate) store: PathBuf,
+    /// The store replaces one that was lost: the server grants no lock until every lease of the earlier server has expired
+    #[arg(long)]
+    pub(crate) replacement: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]
@@ -138,8 +214,8 @@ pub(crate) struct Check {
     /// The store's directory
     #[arg(env = "CISTERN_STORE", value_name = "STORE")]
     pub(crate) store: PathBuf,
-    /// List at most so many faults; the others are counted
-    #[arg(long, default_value_t = 1_000, value_name = "COUNT")]
+    /// List at most N faults; the others are counted
+    #[arg(long, default_value_t = 1_000, value_name = "N")]
     pub(crate) most: usize,
     /// Print JSON
     #[arg(long)]
@@ -150,12 +226,12 @@ pub(crate) struct Check {
 pub(crate) struct Restore {
     /// The copy: a backup, or the directory of a store that was stopped
     pub(crate) copy: PathBuf,
-    /// The directory of the new store; missing or empty
+    /// Directory of the new store, missing or empty
     pub(crate) store: PathBuf,
-    /// Epochs that were seen: the store's will be above this one, and above the copy's own
+    /// Highest epoch seen: the store's will be above it, and above the copy's own
     #[arg(long, default_value_t = 0, value_name = "EPOCH")]
     pub(crate) above: u8,
-    /// Although the copy is not sound
+    /// Restore even a damaged copy
     #[arg(long)]
     pub(crate) damaged: bool,
     /// Print JSON
@@ -173,38 +249,39 @@ pub(crate) struct Compact {
     pub(crate) json: bool,
 }
 
-/// What an operator can have of a running server, by its control socket: whoever may open that file may ask.
+/// What an operator asks of a running server through its control socket: whoever may open that file may ask.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Admin {
-    /// Show every figure that the server has counted
+    /// Show the server's state, counters and drops
+    #[command(after_help = STATUS_HELP)]
+    Status(Status),
+    /// List the agents' sessions
+    #[command(after_help = SESSIONS_HELP)]
+    Sessions(Sessions),
+    /// Show all metrics
     #[command(after_help = STATS_HELP)]
     Stats(Stats),
-    /// Copy the store while the server runs: all of it as it is at one moment
+    /// End an agent's session: its locks are free after the lease period
+    #[command(after_help = EVICT_HELP)]
+    Evict(Evict),
+    /// Copy a snapshot of the store while the server runs
     #[command(after_help = BACKUP_HELP)]
     Backup(Backup),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Backup {
-    /// Where to: missing or empty, on the server's host, to be written by the server's user
+    #[command(flatten)]
+    pub(crate) server: Control,
+    /// Destination directory, missing or empty, on the server's host; the server's user writes it
     pub(crate) dir: PathBuf,
-    /// The server's control socket; else the one of a server of this user without --state
-    #[arg(long, env = "CISTERN_CONTROL", value_name = "SOCKET")]
-    pub(crate) control: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Stats {
-    /// The server's control socket; else the one of a server of this user without --state
-    #[arg(long, env = "CISTERN_CONTROL", value_name = "SOCKET")]
-    pub(crate) control: Option<PathBuf>,
-    /// Also what has not been counted yet
+    #[command(flatten)]
+    pub(crate) server: Control,
+    /// Also show counters that are zero
     #[arg(short = 'a', long)]
     pub(crate) all: bool,
-    /// Print JSON: by name, each with its type, its help and its samples
-    #[arg(long)]
-    pub(crate) json: bool,
 }

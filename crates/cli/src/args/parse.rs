@@ -43,9 +43,12 @@ fn prepared<P: CommandFactory>() -> Command {
     command
 }
 
+/// Options of every command.
+const EVERYWHERE: [&str; 2] = ["verbose", "quiet"];
+
 /// Hides what a command inherits without having a use for it, and fixes its usage line.
 fn finish(command: &mut Command, declared: &Command) {
-    let unused = |id: &clap::Id| declared.get_arguments().all(|arg| arg.get_id() != id);
+    let unused = |id: &clap::Id| !EVERYWHERE.contains(&id.as_str()) && declared.get_arguments().all(|arg| arg.get_id() != id);
     *command = std::mem::take(command).mut_args(|arg| if arg.is_global_set() && unused(arg.get_id()) { arg.hide(true) } else { arg });
     let usage = command.render_usage().to_string();
     let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage).to_owned();
@@ -127,7 +130,7 @@ mod tests {
     #[test]
     fn a_command_that_asks_no_server_neither_shows_nor_takes_one() {
         for words in
-            ["cistern --server a demo", "cistern demo --server a", "cistern plan --rate 1/s --agent /s", "cistern --server a evict b"]
+            ["cistern --server a demo", "cistern demo --server a", "cistern plan --rate 1/s --agent /s", "cistern --server a admin evict b"]
         {
             assert!(read(words).unwrap_err().to_string().contains("has no use for --"), "{words}");
         }

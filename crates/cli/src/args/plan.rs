@@ -42,32 +42,32 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "FILE")]
     pub(crate) from: Option<PathBuf>,
     /// Mean time between failures of an agent's network
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "1d", allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = time, default_value = "1d", allow_hyphen_values = true)]
     pub(crate) fail_every: f64,
     /// Mean time until it is mended
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "2s", allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = time, default_value = "2s", allow_hyphen_values = true)]
     pub(crate) repair: f64,
     /// At most so many renewal messages per request
     #[arg(long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true)]
     pub(crate) overhead: Option<f64>,
     /// Others must have what a dead agent held within this time
-    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = time, allow_hyphen_values = true)]
     pub(crate) recover_within: Option<f64>,
     /// At most such a share of the time may an agent be without its data
     #[arg(long, value_name = "SHARE", value_parser = fraction, allow_hyphen_values = true)]
     pub(crate) unavailable: Option<f64>,
     /// Delivery timeout Td, instead of the settings'
-    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = time, allow_hyphen_values = true)]
     pub(crate) delivery_timeout: Option<f64>,
     /// Round trip between the server and an agent: failovers take longer where three transmissions do not fit into Td
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "1ms", allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = time, default_value = "1ms", allow_hyphen_values = true)]
     pub(crate) round_trip: f64,
     /// Agents, for the messages at the server
     #[arg(long, value_name = "COUNT", value_parser = count, default_value = "100", allow_hyphen_values = true)]
     pub(crate) agents: f64,
     /// Lease period that some agents ask for (their `--lease`), beside the server's own; repeatable
     // Takes the place, and has the type, of the one that every command has.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) lease: Vec<Duration>,
     /// Settings file (TOML)
     #[arg(long, env = "CISTERN_CONFIG", value_name = "FILE")]

@@ -30,7 +30,7 @@ pub(crate) fn import(cast: &Cast, tree: &Tree, report: &mut DemoReport) -> Resul
         server: vec![cast.server.to_string()],
         agent: None,
         config: Some("/dev/null".into()),
-        give_up: None,
+        timeout: None,
         lease: None,
         lease_max: None,
         json: false,

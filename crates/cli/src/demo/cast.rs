@@ -91,7 +91,7 @@ pub(crate) struct AgentPlayer {
 impl AgentPlayer {
     fn start(state: &Path, server: SocketAddr, label: &str) -> Result<Self, Failure> {
         let (state, server) = (state.join(label).to_string_lossy().into_owned(), server.to_string());
-        let player = Player::start(&["agent", "--state", &state, "--server", &server, "--label", label, "--idle", "eager"], None)?;
+        let player = Player::start(&["agent", "run", "--state", &state, "--server", &server, "--label", label, "--idle", "eager"], None)?;
         let socket = PathBuf::from(player.ready["socket"].as_str().unwrap_or_default());
         let line = Line::open(&socket)?;
         Ok(Self { player, socket, line })

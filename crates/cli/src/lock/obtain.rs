@@ -6,7 +6,7 @@
 //! Leaves to others: the queue (the server), what is done with the lock (`lock`).
 
 use super::held::Held;
-use crate::args::Lock;
+use crate::args::{Lock, Verbosity};
 use crate::backend::{Line, host_agent, own_agent};
 use crate::bell::wait_for_call;
 use crate::contact::Tries;
@@ -61,7 +61,7 @@ fn bound(args: &Lock) -> Option<Duration> {
 
 /// Whether a server that does not answer is tried until that time is up.
 fn outlasts_silence(args: &Lock) -> bool {
-    bound(args).is_some() && args.common.give_up.is_none()
+    bound(args).is_some() && args.common.timeout.is_none()
 }
 
 impl LockAgent {
@@ -124,9 +124,9 @@ pub(super) struct Obtaining<'a> {
 
 impl<'a> Obtaining<'a> {
     /// Begins now.
-    pub(super) fn new(args: &'a Lock, path: &'a Text, agent: &'a LockAgent, end: &'a End) -> Self {
+    pub(super) fn new(args: &'a Lock, verbosity: Verbosity, path: &'a Text, agent: &'a LockAgent, end: &'a End) -> Self {
         let now = Instant::now();
-        let tells = args.verbose || (!args.quiet && std::io::stderr().is_terminal());
+        let tells = verbosity.verbose > 0 || (!verbosity.quiet && std::io::stderr().is_terminal());
         let look_at = (tells && !args.try_once).then_some(now + FIRST_LOOK);
         Self { args, path, agent, end, deadline: bound(args).and_then(|bound| now.checked_add(bound)), said: String::new(), look_at }
     }

@@ -27,12 +27,11 @@ pub(super) enum Kept {
 }
 
 impl Kept {
-    /// Opens or makes the store that was chosen; `fresh` is the id of one that is new.
+    /// Opens the store that was chosen; `fresh` is the id of one in memory.
     pub(super) fn open(args: &Serve, fresh: StoreId, bell: &Bell) -> Result<(Self, StoreId), Failure> {
         let Some(dir) = &args.store else { return Ok((Self::Volatile(MemoryStore::new()), fresh)) };
-        let making = if args.new_cluster || args.new_store { Making::New(fresh) } else { Making::Never };
         let space = SpaceLimits { limit: args.store_limit, reserve: args.store_reserve };
-        let options = Options { space, ..Options::new(making) };
+        let options = Options { space, ..Options::new(Making::Never) };
         let bell = Arc::clone(bell);
         let store = DurableStore::open(dir, &options, move || {
             // Before the loop runs, nothing was asked.

@@ -1,9 +1,9 @@
-//! `cistern status --control` and `cistern evict`: the operator's end of the control socket.
+//! `cistern admin status`, `sessions` and `evict`: the operator's end of the control socket.
 //!
 //! Decides: how the answers look to people; with `--json` they are shown as they came.
 //! Leaves to others: what is answered (the parent), the connection (`cistern_driver::control`).
 
-use crate::args::Evict;
+use crate::args::{Control, Evict};
 use crate::execute::{EXIT_SOFTWARE, EXIT_UNAVAILABLE};
 use crate::local::Failure;
 use crate::places::Daemon;
@@ -63,8 +63,8 @@ fn read_answer(line: &str) -> Option<Result<Value, Failure>> {
 ///
 /// # Errors
 /// None is named and the environment gives none.
-pub(crate) fn server_socket(named: Option<&Path>) -> Result<PathBuf, Failure> {
-    named.map_or_else(|| Daemon::Server.socket(None), |socket| Ok(socket.to_owned()))
+pub(crate) fn server_socket(args: &Control) -> Result<PathBuf, Failure> {
+    args.control.as_ref().map_or_else(|| Daemon::Server.socket(None), |socket| Ok(socket.clone()))
 }
 
 /// The settings in force at a running server.
@@ -80,8 +80,8 @@ pub(crate) fn settings(socket: &Path) -> Result<Vec<SettingRow>, Failure> {
 
 /// Evicts an agent.
 pub(crate) fn evict(args: &Evict) -> Result<(), Failure> {
-    let evicted = ask(&server_socket(args.control.as_deref())?, &json!({ "op": "evict", "agent": args.agent }))?;
-    if args.json {
+    let evicted = ask(&server_socket(&args.server)?, &json!({ "op": "evict", "agent": args.agent }))?;
+    if args.server.json {
         return show::json(&evicted);
     }
     let sessions: Vec<_> = evicted["sessions"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -94,16 +94,22 @@ pub(crate) fn evict(args: &Evict) -> Result<(), Failure> {
     ))
 }
 
-/// Shows what a server is and how it is, with its sessions.
-pub(crate) fn status(socket: &Path, as_json: bool) -> Result<(), Failure> {
-    let mut status = ask(socket, &json!({ "op": "status" }))?;
-    let sessions = ask(socket, &json!({ "op": "sessions" }))?;
-    if as_json {
-        status["session_list"] = sessions["sessions"].clone();
+/// Lists the sessions of a server.
+pub(crate) fn sessions(args: &Control) -> Result<(), Failure> {
+    let sessions = ask(&server_socket(args)?, &json!({ "op": "sessions" }))?;
+    if args.json {
+        return sessions["sessions"].as_array().into_iter().flatten().try_for_each(show::json);
+    }
+    show::table(&session_rows(&sessions))
+}
+
+/// Shows the state and the counters of a server.
+pub(crate) fn status(args: &Control) -> Result<(), Failure> {
+    let status = ask(&server_socket(args)?, &json!({ "op": "status" }))?;
+    if args.json {
         return show::json(&status);
     }
     show::table(&figures(&status))?;
-    section("sessions", &session_rows(&sessions))?;
     section("dropped, by reason", &counts(&status["drops_by_reason"]))?;
     section("messages received", &counts(&status["messages_in"]))?;
     section("messages sent", &counts(&status["messages_out"]))?;

@@ -45,7 +45,7 @@ impl Settings {
         let given = [
             common.lease.map(|_| ("lease", "--lease")),
             common.lease_max.map(|_| ("lease-max", "--lease-max")),
-            common.give_up.map(|_| ("give-up-after", "--give-up")),
+            common.timeout.map(|_| ("timeout", "--timeout")),
         ];
         let flags: Vec<_> = given.into_iter().flatten().map(|(setting, flag)| Flag { setting, flag }).collect();
         rows.extend(self.rows(AGENT, &agent, &flags));
@@ -76,10 +76,10 @@ impl Settings {
 
     fn log_rows(&self) -> Vec<SettingRow> {
         let fixed = logging::fixed();
-        let flag = fixed.as_ref().map(|_| Flag { setting: "filter", flag: "CISTERN_LOG" });
-        let log = super::table::Log { filter: fixed.unwrap_or_else(|| self.log_filter()) };
+        let flag = fixed.as_ref().map(|fixed| Flag { setting: "filter", flag: fixed.by });
+        let log = super::table::Log { filter: fixed.map_or_else(|| self.log_filter(), |fixed| fixed.filter) };
         let mut rows = self.rows(super::table::LOG, &log, flag.as_slice());
-        rows.iter_mut().for_each(|row| row.live = row.source != "CISTERN_LOG");
+        rows.iter_mut().for_each(|row| row.live = flag.is_none());
         rows
     }
 

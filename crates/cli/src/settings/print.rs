@@ -68,10 +68,10 @@ pub(super) fn markdown() -> String {
          `cistern settings --effective` shows what is in force, and where it comes from; with `--control SOCKET`, of a running server.\n\n\
          This page is made from `crates/cli/src/settings/table.rs`, by `UPDATE_EXPECT=1 cargo test -p cistern-cli settings`.\n",
     );
-    markdown_table(&mut text, SERVER, "`cisternd`, `cistern serve`");
-    markdown_table(&mut text, AGENT, "`cistern agent`, and every command with an agent of its own");
-    markdown_table(&mut text, CLIENT, "`cistern agent`, and every command that asks a server");
-    markdown_table(&mut text, LOG, "`cisternd`, `cistern agent`");
+    markdown_table(&mut text, SERVER, "`cisternd`");
+    markdown_table(&mut text, AGENT, "`cistern agent run`, and every command with an agent of its own");
+    markdown_table(&mut text, CLIENT, "`cistern agent run`, and every command that asks a server");
+    markdown_table(&mut text, LOG, "`cisternd`, `cistern agent run`");
     text
 }
 

@@ -201,13 +201,13 @@ pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
          second keeps a core busy all the time";
 };
 
-/// The settings of commands that ask a server, `cistern agent` included.
+/// The settings of commands that ask a server, `cistern agent run` included.
 pub(super) const CLIENT: &[Setting<Client>] = settings! { Client:
     "server" Addresses = server, "host, host:port, [v6]:port, or a list of such",
         "The server's address; several are tried in turn", flag "--server";
 };
 
-/// The log of `cisternd` and `cistern agent`.
+/// The log of `cisternd` and `cistern agent run`.
 pub(super) const LOG: &[Setting<Log>] = settings! { Log:
     "filter" LogFilter = filter, "levels (off, error, warn, info, debug, trace), for all or for a crate as in \"warn,cistern_server=debug\"",
         "What daemons log; CISTERN_LOG takes precedence, for commands, too";
@@ -228,8 +228,8 @@ pub(super) const AGENT: &[Setting<Agent>] = settings! { Agent:
          a lease period however busy the agent is, as in protocols with explicit renewal, to compare with";
     "lease-max" Time = lease_max, "100 ms to 1 h",
         "Longest lease period that the agent believes in; a server that offers a longer one gets no session", flag "--lease-max";
-    "give-up-after" Time = give_up_after, "100 ms to one day",
-        "How long an operation may take before it ends without an answer; waiting for a lock has a limit of its own", flag "--give-up";
+    "timeout" Time = give_up_after, "100 ms to one day",
+        "How long an operation may take before it ends without an answer; waiting for a lock has a limit of its own", flag "--timeout";
     "close-within" Time = close_within, "at most 1 h",
         "How long the end of the session is waited for when the agent ends; after that the server ends it by itself";
     "surrender" Switch = surrender, "true or false",

@@ -5,7 +5,7 @@
 //! Invariant: no line is wider than the terminal, or moving the cursor back would miss the first line.
 //! Leaves to others: when it is drawn (`watch`).
 
-use super::{in_leases, round_trip, session};
+use super::rows;
 use crate::local::{Failure, Lease};
 use crate::show;
 use cistern_wire::is_printable;
@@ -64,29 +64,15 @@ impl View {
             "renewing" => "33",
             _ => "31",
         };
-        let left = if l.lease_ms == 0 { "-".to_owned() } else { format!("{} ms of {} ms, {} τ", l.left_ms, l.lease_ms, in_leases(l)) };
-        let rows = [
-            ("agent", self.subject.clone()),
-            ("session", session(l)),
-            ("phase", l.phase.clone()),
-            ("left", left),
-            ("", String::new()),
-            ("renewals", format!("{} by ordinary requests, {} by keep-alives", l.renewals_opportunistic, l.renewals_explicit)),
-            ("demands", format!("{} received, {} NACKs", l.demands, l.nacks)),
-            ("locks", format!("{} cache, {} advisory, {} local holders", l.cache_locks, l.advisory_locks, l.holders)),
-            ("requests", format!("{} sent, {} answered from cache", l.requests, l.cache_hits)),
-            ("datagrams", format!("{} out, {} in, {} retransmitted", l.datagrams_out, l.datagrams_in, l.retransmissions)),
-            ("round trip", round_trip(l)),
-        ];
-        rows.into_iter()
-            .map(|(name, value)| {
-                if name.is_empty() {
-                    return self.paint(&bar(l, width), colour);
-                }
-                let line: String = format!("{name:<11}{value}").chars().filter(|c| is_printable(*c)).take(width).collect();
-                if name == "phase" { self.paint(&line, colour) } else { line }
-            })
-            .collect()
+        let subject = vec!["agent".to_owned(), self.subject.clone()];
+        let line = |row: &Vec<String>| {
+            let line: String = format!("{:<11}{}", row[0], row[1]).chars().filter(|c| is_printable(*c)).take(width).collect();
+            if row[0] == "phase" { self.paint(&line, colour) } else { line }
+        };
+        let mut lines: Vec<_> = std::iter::once(subject).chain(rows(l)).map(|row| line(&row)).collect();
+        // Below what is left of the lease.
+        lines.insert(4, self.paint(&bar(l, width), colour));
+        lines
     }
 
     fn paint(&self, text: &str, colour: &str) -> String {

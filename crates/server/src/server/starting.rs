@@ -15,7 +15,7 @@ use crate::server::{Phase, Server};
 use crate::sessions::grace::Grace;
 use crate::sessions::session::Session;
 use crate::sessions::standing::ReclaimState;
-use crate::store::{Counter, FIRST_EPOCH, ID_BITS, RESTORED, ReadError, Seen, SessionRecord, WAIT_MAX_US};
+use crate::store::{Counter, FIRST_EPOCH, ID_BITS, NEW_CLUSTER, RESTORED, ReadError, Seen, SessionRecord, WAIT_MAX_US};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -103,7 +103,11 @@ impl Server {
         // A wait that an earlier start has begun, and perhaps not ended, begins again.
         //= wire-spec.md#11-7-restart-and-recovery
         //# An empty store MUST wait T of the longest lease that the server gives before its first grant, unless told to be a new cluster.
-        let owed = counters.restored != 0 || (empty && !self.config.new_cluster);
+        let owed = match counters.restored {
+            NEW_CLUSTER => false,
+            0 => empty && !self.config.new_cluster,
+            _ => true,
+        };
         self.identity.epoch = epoch;
         self.identity.incarnation = counters.incarnation + 1;
         self.who = format!("server {:.8}/{}", format!("{}", self.identity.store), self.identity.incarnation);
@@ -167,7 +171,7 @@ impl Server {
             let reclaimable = self.sessions.recorded().filter(|(_, reclaim)| *reclaim == ReclaimState::Open).count();
             info!("{}: in grace {grace}; {reclaimable} sessions of before may reclaim their locks", self.who);
             if self.identity.incarnation == 1 {
-                info!("{}: the store is empty; where no server of this cluster was before, --new-cluster spares this wait", self.who);
+                info!("{}: the store is empty; waits for the leases of a server that may have been before", self.who);
             }
         }
     }

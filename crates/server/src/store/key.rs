@@ -19,6 +19,8 @@ pub const FIRST_EPOCH: u8 = 1;
 pub const ID_BITS: u32 = 56;
 /// The value of [`Counter::Restored`] in a copy that takes the place of its store.
 pub const RESTORED: u64 = 1;
+/// The value of [`Counter::Restored`] in a store that no server was started on, of a cluster that had none before: nothing is owed.
+pub const NEW_CLUSTER: u64 = 3;
 /// No [`Counter::Wait`] is larger, in microseconds: what a damaged store has beyond it is not waited for.
 pub const WAIT_MAX_US: u64 = 3 * LEASE_MAX.as_secs() * 1_000_000;
 

@@ -18,7 +18,7 @@ pub(crate) mod tests;
 mod view;
 
 pub use cache::{Memory, StoreCache};
-pub use key::{Counter, FIRST_EPOCH, ID_BITS, Key, KeyError, RESTORED, WAIT_MAX_US};
+pub use key::{Counter, FIRST_EPOCH, ID_BITS, Key, KeyError, NEW_CLUSTER, RESTORED, WAIT_MAX_US};
 pub use record::{
     EntryRecord, EphemeralRecord, ObjectRecord, OutcomeRecord, RecordError, SessionRecord, XattrRecord, counter_from_bytes,
     counter_to_bytes,

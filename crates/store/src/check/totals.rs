@@ -1,20 +1,21 @@
 //! The counters, against what they count.
 //!
 //! Decides: which numbers a store must have, and between which bounds. Place in the walk: last, when every record was seen.
-//! Invariant: a store without any record is a new one, and clean. What cannot be counted, because a record is unreadable, is not held
+//! Invariant: a store without any record, or with the mark of a new cluster alone, is a new one, and clean. What cannot be counted, because a record is unreadable, is not held
 //! against its counter.
 //! Leaves to others: what the server makes of them at its start (`starting`).
 
 use super::Fault;
 use super::walk::Walk;
 use cistern_server::store::Counter;
-use cistern_server::store::{ID_BITS, RESTORED, WAIT_MAX_US};
+use cistern_server::store::{ID_BITS, NEW_CLUSTER, RESTORED, WAIT_MAX_US};
 use cistern_wire::limits::ROOT;
 
 impl Walk {
     /// Compares all counters.
     pub(super) fn totals(&mut self) {
-        if self.report.records == 0 {
+        let only_marked = self.report.records == 1 && self.report.counter(Counter::Restored) == Some(NEW_CLUSTER);
+        if self.report.records == 0 || only_marked {
             return;
         }
         if self.table.get(ROOT).is_none() {

@@ -155,7 +155,7 @@ fn each_trouble_has_its_name_and_says_what_to_do() {
     let never = Options::new(Making::Never);
     let refused = |dir: &std::path::Path| DurableStore::open(dir, &never, || {}).unwrap_err();
     let missing = refused(&dir.path().join("none"));
-    assert!(missing.problem == Problem::Missing && missing.to_string().contains("--new-cluster"), "{missing}");
+    assert!(missing.problem == Problem::Missing && missing.to_string().contains("cisternd init"), "{missing}");
     let path = dir.path().join("store");
     drop(opened(&path));
     let format = fs::read_to_string(path.join("format")).unwrap();

@@ -275,7 +275,7 @@ impl Campaign {
         }
         strace.arg(&self.place.cisternd);
         without_settings(&mut strace);
-        let (code, mut wrong) = match Server::try_start(&self.place, &self.address, false, strace)? {
+        let (code, mut wrong) = match Server::try_start(&self.place, &self.address, strace)? {
             Err(code) => (Some(code), None),
             Ok(mut server) => {
                 let code = server.ended_within(LOOK);

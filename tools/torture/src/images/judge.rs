@@ -30,7 +30,7 @@ pub(super) fn extra_key() -> Key {
     Key::Block(ObjectId(u64::MAX), 0)
 }
 
-/// How a store is opened: as by `cisternd --new-cluster`, with less memory.
+/// How a store is opened: as by `cisternd`, with less memory.
 pub(crate) fn options() -> Options {
     Options { cache_bytes: 4 << 20, memtable_bytes: 256 << 10, readers: 1, ..Options::new(Making::New(ID)) }
 }

@@ -3,7 +3,7 @@
 use super::restart::held;
 use super::world::{Peer, STORE, World, create, ms};
 use crate::store::tests::disk::Disk;
-use crate::store::{Counter, Key, SessionRecord, StoreEvent, StoreWork};
+use crate::store::{Counter, Key, NEW_CLUSTER, SessionRecord, StoreEvent, StoreWork};
 use crate::{Config, Dropped, Server};
 use cistern_link::Instant;
 use cistern_wire::{AgentId, Claim, Reply, SessionFate, SessionId, Status, Want};
@@ -158,6 +158,21 @@ fn new_cluster_does_not_wait() {
     // The word counts for an empty store only.
     world.crash();
     assert!(world.in_grace());
+}
+
+//= wire-spec.md#11-7-restart-and-recovery
+//= type=test
+//# An empty store MUST wait T of the longest lease that the server gives before its first grant, unless told to be a new cluster.
+#[test]
+fn store_that_was_made_for_a_new_cluster_does_not_wait() {
+    let mut disk = Disk::default();
+    disk.set_counter(Counter::Restored, NEW_CLUSTER);
+    let mut world = World::on(disk, Config::default(), 7);
+    assert!(!world.in_grace());
+    let mut peer = world.open(1);
+    assert_eq!(lock_when_allowed(&mut world, &mut peer, "first"), Duration::ZERO);
+    world.crash();
+    assert!(world.in_grace(), "the mark is gone");
 }
 
 //= wire-spec.md#11-7-restart-and-recovery
