@@ -153,8 +153,8 @@ impl Watches {
     }
 }
 
-/// Most removals that are under way together.
-const REMOVALS_MAX: usize = 128;
+/// Most removals that are under way together, and that begin in one turn.
+pub(crate) const REMOVALS_MAX: usize = 128;
 
 /// One ephemeral file.
 #[derive(Clone, Copy, Debug)]

@@ -36,6 +36,7 @@ use crate::requests::Tasks;
 use crate::server::durability::OnDurable;
 use crate::server::lifecycle::Pending;
 use crate::server::long::LongSessions;
+use crate::server::removals::Removals;
 use crate::server::status::challenges;
 use crate::server::warnings::Warnings;
 use crate::sessions::deadlines::DeliveryDeadlines;
@@ -149,8 +150,7 @@ pub struct Server {
     namespace: Namespace,
     stages: Stages,
     ephemerals: Ephemerals,
-    /// How many ephemeral files may still be taken away in this turn.
-    removals_left: usize,
+    removals: Removals,
     watches: Watches,
     reply_buffer: Vec<u8>,
     /// Where what became of the locks of a RELEASE is gathered.
@@ -205,7 +205,7 @@ impl Server {
             namespace: Namespace::new(config.namespace),
             stages: Stages::new(config.stages),
             ephemerals: Ephemerals::default(),
-            removals_left: 0,
+            removals: Removals::none(now),
             watches: Watches::default(),
             reply_buffer: Vec::new(),
             released_buffer: Vec::new(),
@@ -333,7 +333,7 @@ impl Machine for Server {
             }
             //= wire-spec.md#11-3-failure-and-ending
             //# The server MUST empty its socket before it acts on a timeout.
-            server.removals_left = server.config.freed_per_turn as usize;
+            server.removals.allow(server.now, server.config.freed_per_turn);
             server.run_timers();
             server.run_deadlines();
             server.run_work();

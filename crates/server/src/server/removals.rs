@@ -2,13 +2,14 @@
 //!
 //! Decides when an ephemeral file goes: with the batch that ends its session if nothing is in the way, otherwise after it, by a mutation of
 //! the server's own that is queued like any and tried again later if it fails; in grace none goes. A turn begins so many removals of either
-//! kind, however many sessions end in it and however fast the store is.
+//! kind, however many sessions end in it and however fast the store is; where the socket never empties, so does each period of time.
 //! Implements `wire-spec.md` sections 11.5 and 11.7.
 //! What a crash interrupts is found again at the start by the records of the store.
 
 use crate::ids::{LockSlot, SessionKey};
 use crate::locks::{LockTable, Turn};
 use crate::namespace::{Mutation, MutationCx};
+use crate::presence::REMOVALS_MAX;
 use crate::requests::{Blocked, Origin, Progress, TaskId};
 use crate::server::execute::{Stop, bounded, note_changes};
 use crate::server::{Phase, Server};
@@ -16,6 +17,7 @@ use crate::store::{EphemeralRecord, Seen};
 use crate::transport::SMALL;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::{Ask, Bytes8, Handle, ObjectId, SessionId, Status, Terms, Unlink};
 use core::time::Duration;
@@ -24,7 +26,38 @@ use log::{info, warn};
 /// After what time a removal that has failed is tried again: what cannot be read now may be readable then, and it is not urgent.
 const RETRY: Duration = Duration::from_secs(10);
 
+/// While the socket never empties, removals go on after so much time, of which those that begin take a fifth at most.
+const BUSY_TURN: Duration = Duration::from_millis(5);
+
+/// How many removals may still begin.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Removals {
+    left: usize,
+    /// Since when.
+    since: Instant,
+}
+
+impl Removals {
+    /// None until the first turn.
+    pub(super) const fn none(now: Instant) -> Self {
+        Self { left: 0, since: now }
+    }
+
+    /// A turn begins: at most [`REMOVALS_MAX`], each of some 25,000 instructions, may begin in it, whatever the settings say of locks.
+    pub(super) fn allow(&mut self, now: Instant, freed_per_turn: u32) {
+        *self = Self { left: REMOVALS_MAX.min(freed_per_turn as usize), since: now };
+    }
+}
+
 impl Server {
+    /// How many removals may begin now.
+    fn removals_left(&mut self) -> &mut usize {
+        if self.now.waited(self.removals.since.plus(BUSY_TURN)) {
+            self.removals.allow(self.now, self.config.freed_per_turn);
+        }
+        &mut self.removals.left
+    }
+
     /// The store has told of its ephemeral files: those whose sessions are not among `alive` are removed once the server may.
     pub(crate) fn load_ephemerals(&mut self, found: Vec<((Handle, ObjectId), EphemeralRecord)>, alive: &BTreeSet<SessionId>) {
         let mut dead = BTreeSet::new();
@@ -53,8 +86,9 @@ impl Server {
             return;
         }
         let slot = self.sessions.find(session).map_or(LockSlot::NONE, |key| self.sessions.slot(key));
-        let files: Vec<ObjectId> = self.ephemerals.of(session).take(self.removals_left).collect();
-        self.removals_left -= files.len();
+        let left = *self.removals_left();
+        let files: Vec<ObjectId> = self.ephemerals.of(session).take(left).collect();
+        *self.removals_left() -= files.len();
         for object in files {
             let nobody = |locks: &mut LockTable, affected: &[ObjectId]| {
                 if locks.nobody_but(slot, affected) { Ok(()) } else { Err(Blocked::Turn.into()) }
@@ -86,10 +120,10 @@ impl Server {
         if self.phase != Phase::Serving || self.in_grace() {
             return;
         }
-        while self.removals_left > 0
+        while *self.removals_left() > 0
             && let Some(object) = self.ephemerals.next_orphan()
         {
-            self.removals_left -= 1;
+            *self.removals_left() -= 1;
             let id = self.tasks.next_id();
             self.remove_orphan(id, object, Progress::default());
         }

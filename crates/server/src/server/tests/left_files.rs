@@ -3,6 +3,7 @@
 use super::ephemerals::{close, ephemeral, evict, exists, records};
 use super::world::{Peer, ROOT, World, cache_lock, create, lock, ms};
 use crate::Config;
+use crate::presence::REMOVALS_MAX;
 use crate::store::{Key, StoreEvent};
 use alloc::vec::Vec;
 use cistern_link::Machine as _;
@@ -105,6 +106,49 @@ fn no_turn_takes_more_files_away_than_it_may_however_many_sessions_end_in_it() {
     for owner in &owners {
         assert!(matches!(world.got_one(owner).message(), Message::Ended(_)));
     }
+}
+
+#[test]
+fn files_go_also_while_the_socket_never_empties() {
+    let mut world = World::with(Config { freed_per_turn: 7, volatile: true, ..Config::default() });
+    let (mut owner, mut busy) = (world.open(1), world.open(2));
+    for n in 0..20 {
+        ephemeral(&mut world, &mut owner, &alloc::format!("m{n}"));
+    }
+    let serial = owner.serial();
+    world.post(&mut owner, &[EndSession { serial, reason: EndReason::Close }.into()]);
+    let mut left = Vec::new();
+    for n in 0..4 {
+        let ask = busy.ask_only();
+        let name = alloc::format!("n{n}");
+        world.post(&mut busy, &[create(ask, &name, Want::Nothing).into()]);
+        world.serve_store();
+        world.transmit();
+        left.push(records(&world).len());
+        world.tick(ms(5));
+    }
+    assert_eq!(left, [13, 6, 0, 0], "a slice in each period");
+    assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
+    assert_eq!(world.got(&busy).len(), 4);
+}
+
+#[test]
+fn no_setting_lets_a_turn_take_away_more_files_than_it_has_time_for() {
+    let mut world = World::with(Config { freed_per_turn: u32::MAX, volatile: true, ..Config::default() });
+    let mut owner = world.open(1);
+    for n in 0..300 {
+        ephemeral(&mut world, &mut owner, &alloc::format!("m{n}"));
+    }
+    world.stalled = true;
+    let serial = owner.serial();
+    world.send(&mut owner, &[EndSession { serial, reason: EndReason::Close }.into()]);
+    assert_eq!(ends(&world), [(owner.session, REMOVALS_MAX)]);
+    world.stalled = false;
+    world.turn();
+    assert_eq!(records(&world).len(), 300 - 2 * REMOVALS_MAX, "as many when it is durable, for the turn has begun anew");
+    world.pass(ms(1));
+    assert_eq!(records(&world), []);
+    assert!(matches!(world.got_one(&owner).message(), Message::Ended(_)));
 }
 
 //= wire-spec.md#11-5-caching-and-metadata
