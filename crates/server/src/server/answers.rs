@@ -13,7 +13,7 @@ use crate::server::Server;
 use crate::sessions::SessionKey;
 use crate::sessions::session::Session;
 use crate::sessions::standing::{Event, Standing};
-use crate::stats::{Dropped, Fared, Stats};
+use crate::stats::{Dropped, ServedAs, Stats};
 use crate::transport::SMALL;
 use crate::transport::lanes::{Travel, Urgency};
 use alloc::vec::Vec;
@@ -48,7 +48,7 @@ impl Server {
 
     /// The request's reply exists and may be shown: keeps it and answers, as the session's standing is now.
     pub(crate) fn reply(&mut self, call: Call, reply: &[u8], repeatable: Repeatable) {
-        let Self { sessions, replies, stats, sending, config, now, .. } = self;
+        let Self { sessions, replies, stats, transport, config, now, .. } = self;
         let Some(session) = sessions.get_mut(call.key) else {
             return;
         };
@@ -60,7 +60,7 @@ impl Server {
             Answering::Again { packet } => Some(packet),
             Answering::First => {
                 let waited = now.boot_ns.saturating_sub(call.came_ns);
-                stats.served.count(call.kind, Fared::told(reply), waited);
+                stats.served.count(call.kind, ServedAs::told(reply), waited);
                 //= wire-spec.md#7-the-table-of-answers
                 //# An answer that retires a nonce MUST be kept for duplicates of its request.
                 //= wire-spec.md#11-2-delivery
@@ -77,7 +77,7 @@ impl Server {
         match session.standing() {
             Standing::Good => {
                 if has_room(session, config, stats) {
-                    session.push(call.key, *now, sending, ack(call.limit), |bytes| Ack::put_around(call.nonce, echo, reply, bytes));
+                    session.push(call.key, *now, transport, ack(call.limit), |bytes| Ack::put_around(call.nonce, echo, reply, bytes));
                 }
             }
             // Executed before D, durable after it.
@@ -90,7 +90,7 @@ impl Server {
 
     /// Answers a duplicate by the reply that is kept; gives false if that must be made again.
     pub(crate) fn repeat(&mut self, key: SessionKey, nonce: u64, echo: u64, limit: u16) -> bool {
-        let Self { sessions, stats, sending, config, now, .. } = self;
+        let Self { sessions, stats, transport, config, now, .. } = self;
         let Some(session) = sessions.get_mut(key) else {
             return true;
         };
@@ -105,9 +105,9 @@ impl Server {
         //= wire-spec.md#11-4-locks
         //# The kept answer to a lock request MUST repeat its grant, and never make a new one.
         // As `Session::push` does; the reply is the session's own.
-        session.out.push(sending.pool(), ack(limit), |bytes| Ack::put_around(nonce, echo, reply, bytes));
+        session.lanes.push(transport.pool(), ack(limit), |bytes| Ack::put_around(nonce, echo, reply, bytes));
         session.renewed(*now);
-        sending.line_up(key, &mut session.in_line);
+        transport.line_up(key, &mut session.in_line);
         stats.repeated += 1;
         true
     }
@@ -196,7 +196,7 @@ impl Server {
             && let Some(session) = self.sessions.get_mut(call.key)
         {
             session.cache.withdraw(call.nonce);
-            self.stats.served.count(call.kind, Fared::Dropped, 0);
+            self.stats.served.count(call.kind, ServedAs::Dropped, 0);
         }
     }
 
@@ -237,7 +237,7 @@ const fn ack(limit: u16) -> Travel {
 pub(crate) fn has_room(session: &Session, config: &Config, stats: &mut Stats) -> bool {
     //= wire-spec.md#11-2-delivery
     //# An overloaded server SHOULD shed bulk requests before these.
-    let room = session.out.bulk_bytes() <= config.answer_bytes_max as usize;
+    let room = session.lanes.bulk_bytes() <= config.answer_bytes_max as usize;
     if !room {
         stats.count_dropped(Dropped::Shed);
     }

@@ -13,7 +13,7 @@ use crate::server::Server;
 use crate::sessions::SessionKey;
 use crate::sessions::deadlines::Deadline;
 use crate::sessions::networks::Network;
-use crate::sessions::notices::{Body, NoticeVerdict, Outbox};
+use crate::sessions::notices::{Notice, NoticeQueue, NoticeVerdict};
 use crate::sessions::session::Session;
 use crate::sessions::standing::{Cause, Standing};
 use alloc::boxed::Box;
@@ -33,19 +33,19 @@ impl Server {
             match decision {
                 LockDecision::Demand { session, lock, generation, keep } => {
                     debug!("{}: demands {lock} generation {generation} of session {}, which may keep {keep}", self.who, session.id());
-                    self.notify(session, Body::Demand { lock, generation, keep });
+                    self.notify(session, Notice::Demand { lock, generation, keep });
                 }
                 LockDecision::DemandDelayed { session } => self.watch(session),
-                LockDecision::Probe { session } => self.notify(session, Body::Probe),
+                LockDecision::Probe { session } => self.notify(session, Notice::Probe),
                 LockDecision::Grant { session, nonce, lock, mode, generation, run } => {
                     debug!("{}: grants {lock} {mode} generation {generation} to session {}, which waited", self.who, session.id());
                     //= wire-spec.md#11-2-delivery
                     //# The outcome of a queued request MUST be sent as a notice, GRANT or WAIT_OVER.
-                    self.notify(session, Body::Grant { nonce, lock, mode, generation, run });
+                    self.notify(session, Notice::Grant { nonce, lock, mode, generation, run });
                 }
                 LockDecision::WaitOver { session, nonce, lock, status } => {
                     self.long.note(session.id());
-                    self.notify(session, Body::WaitOver { nonce, lock, status });
+                    self.notify(session, Notice::WaitOver { nonce, lock, status });
                 }
                 LockDecision::Turn { task } => self.turn_came(task),
             }
@@ -54,16 +54,16 @@ impl Server {
     }
 
     /// Adds a notice. A session that is timing out is told when it is rescued: how a queued request ended is said only once.
-    pub(crate) fn notify(&mut self, key: SessionKey, body: Body) {
+    pub(crate) fn notify(&mut self, key: SessionKey, body: Notice) {
         let (good, timing_out) = match self.sessions.get(key).map(Session::standing) {
             Some(Standing::Good) => (true, false),
             Some(Standing::TimingOut { .. }) => (false, true),
             _ => (false, false),
         };
         if (good || timing_out)
-            && let Some(outbox) = self.outbox(key)
+            && let Some(notices) = self.notices(key)
         {
-            outbox.add(body);
+            notices.add(body);
         }
         if good || bugs::is(Bug::M17) {
             self.listening.set(key, Deadline::Probe, None);
@@ -73,46 +73,46 @@ impl Server {
 
     /// The wait of a queued request is over, and nobody will be told by a grant: says so, once at a time.
     pub(crate) fn tell_over(&mut self, key: SessionKey, nonce: u64, lock: LockId) {
-        let told = self.sessions.get(key).and_then(|session| session.outbox.as_ref()).is_some_and(|outbox| outbox.tells_of(nonce));
+        let told = self.sessions.get(key).and_then(|session| session.notices.as_ref()).is_some_and(|notices| notices.tells_of(nonce));
         if !told {
-            self.notify(key, Body::WaitOver { nonce, lock, status: Status::ECANCELED });
+            self.notify(key, Notice::WaitOver { nonce, lock, status: Status::ECANCELED });
         }
     }
 
     /// The session's notices; made when first needed.
-    pub(crate) fn outbox(&mut self, key: SessionKey) -> Option<&mut Outbox> {
+    pub(crate) fn notices(&mut self, key: SessionKey) -> Option<&mut NoticeQueue> {
         let session = self.sessions.get_mut(key)?;
         let (lease, round_trip) = (session.lease(), session.round_trip());
-        Some(session.outbox.get_or_insert_with(|| Box::new(Outbox::new(&self.config, lease, round_trip))))
+        Some(session.notices.get_or_insert_with(|| Box::new(NoticeQueue::new(&self.config, lease, round_trip))))
     }
 
     /// The agent's application said something about notice `seq`.
     pub(crate) fn receipted(&mut self, key: SessionKey, seq: u64, answer: ReceiptAnswer) {
-        let Some(body) = self.sessions.get_mut(key).and_then(|session| session.outbox.as_mut()).and_then(|o| o.receipt(seq, self.now))
+        let Some(body) = self.sessions.get_mut(key).and_then(|session| session.notices.as_mut()).and_then(|o| o.receipt(seq, self.now))
         else {
             // Settled before: by a release, by a newer demand, or by the first copy of this receipt.
             return;
         };
         let slot = self.sessions.slot(key);
         match (body, answer) {
-            (Body::Demand { lock, generation, .. } | Body::Grant { lock, generation, .. }, ReceiptAnswer::NotHeld) => {
+            (Notice::Demand { lock, generation, .. } | Notice::Grant { lock, generation, .. }, ReceiptAnswer::NotHeld) => {
                 //= wire-spec.md#11-3-failure-and-ending
                 //# A release, or a receipt "not held", for a generation of at least g MUST count as receipt of a demand for g.
                 self.locks.on_not_held(self.now, slot, lock, generation);
                 self.long.note(key.id());
                 //= wire-spec.md#6-4-notices
                 //# A GRANT whose generation a DEMAND named that was receipted "not held" MUST be replaced by WAIT_OVER with ECANCELED.
-                if let Some(Body::Grant { nonce, lock, .. }) = self.gave_back(key, lock, generation) {
-                    self.notify(key, Body::WaitOver { nonce, lock, status: Status::ECANCELED });
+                if let Some(Notice::Grant { nonce, lock, .. }) = self.gave_back(key, lock, generation) {
+                    self.notify(key, Notice::WaitOver { nonce, lock, status: Status::ECANCELED });
                 }
             }
-            (Body::Demand { lock, generation, .. }, _) if bugs::is(Bug::M20) => {
+            (Notice::Demand { lock, generation, .. }, _) if bugs::is(Bug::M20) => {
                 self.locks.on_not_held(self.now, slot, lock, generation);
             }
             // Nobody holds a cache lock "in use" for longer than an operation, so that too is a promise to comply.
-            (Body::Demand { lock, generation, .. }, _) if lock.class == LockClass::Cache => self.promised(key, lock, generation),
-            (Body::WatchEvent { object, .. }, _) => self.watcher_heard(key, object),
-            (Body::Demand { .. } | Body::Grant { .. } | Body::WaitOver { .. } | Body::Probe, _) => {}
+            (Notice::Demand { lock, generation, .. }, _) if lock.class == LockClass::Cache => self.promised(key, lock, generation),
+            (Notice::WatchEvent { object, .. }, _) => self.watcher_heard(key, object),
+            (Notice::Demand { .. } | Notice::Grant { .. } | Notice::WaitOver { .. } | Notice::Probe, _) => {}
         }
         self.locks.heard_of(self.now, slot);
         self.try_rescue(key);
@@ -123,8 +123,8 @@ impl Server {
     fn promised(&mut self, key: SessionKey, lock: LockId, generation: Generation) {
         if self.locks.held(self.sessions.slot(key), lock).is_some_and(|held| held <= generation) {
             let by = self.delivery.elapsed() + self.config.compliance_time;
-            if let Some(outbox) = self.outbox(key) {
-                outbox.owe(lock, generation, by);
+            if let Some(notices) = self.notices(key) {
+                notices.owe(lock, generation, by);
             }
         }
     }
@@ -132,14 +132,14 @@ impl Server {
     /// The session gave back every generation of `lock` up to `generation`: notices about them are settled (section 11.3). If it holds the
     /// lock all the same, it has named a generation that it was never granted: that receipts a demand, and does not comply with it.
     /// Gives the GRANT that is settled so, if there was one.
-    pub(crate) fn gave_back(&mut self, key: SessionKey, lock: LockId, generation: Generation) -> Option<Body> {
+    pub(crate) fn gave_back(&mut self, key: SessionKey, lock: LockId, generation: Generation) -> Option<Notice> {
         let session = self.sessions.get_mut(key)?;
-        let outbox = session.outbox.as_mut()?;
+        let notices = session.notices.as_mut()?;
         let held = self.locks.held(session.slot, lock).filter(|held| *held <= generation);
         match held {
-            None => outbox.released(lock, generation),
+            None => notices.released(lock, generation),
             Some(held) => {
-                if outbox.receipted(lock, generation) && lock.class == LockClass::Cache {
+                if notices.receipted(lock, generation) && lock.class == LockClass::Cache {
                     self.promised(key, lock, held);
                 }
                 None
@@ -152,11 +152,11 @@ impl Server {
         let Some(session) = self.sessions.get(key).filter(|session| session.standing().is_good()) else {
             return;
         };
-        let Some(outbox) = &session.outbox else {
+        let Some(notices) = &session.notices else {
             return;
         };
-        let (delivery, owed, idle) = (outbox.next_deadline(&self.config), outbox.next_owed(), outbox.is_empty());
-        let due = outbox.has_due(&self.config);
+        let (delivery, owed, idle) = (notices.next_deadline(&self.config), notices.next_owed(), notices.is_empty());
+        let due = notices.has_due(&self.config);
         let probe_period = self.config.probe_period_for(session.lease());
         self.listening.set(key, Deadline::Delivery, delivery);
         self.listening.set(key, Deadline::Compliance, owed);
@@ -185,7 +185,7 @@ impl Server {
 
     /// Somebody began to wait for a session, or it began to wait itself: it is probed in time even if nothing is on the way to it.
     pub(crate) fn watch(&mut self, key: SessionKey) {
-        if self.is_good(key) && self.outbox(key).is_some() {
+        if self.is_good(key) && self.notices(key).is_some() {
             self.listen(key);
         }
     }
@@ -221,12 +221,12 @@ impl Server {
 
     fn delivery_due(&mut self, key: SessionKey) {
         let listened = self.delivery.elapsed();
-        let Some(outbox) = self.sessions.get_mut(key).and_then(|session| session.outbox.as_mut()) else {
+        let Some(notices) = self.sessions.get_mut(key).and_then(|session| session.notices.as_mut()) else {
             return;
         };
-        match outbox.on_deadline(listened, &self.config) {
+        match notices.on_deadline(listened, &self.config) {
             NoticeVerdict::Failed(_) if bugs::is(Bug::M22) => {
-                outbox.give_up();
+                notices.give_up();
                 self.listen(key);
             }
             NoticeVerdict::Failed(body) => {
@@ -254,13 +254,13 @@ impl Server {
     fn kept_too_long(&mut self, key: SessionKey) -> Option<LockId> {
         let listened = self.delivery.elapsed();
         let session = self.sessions.get_mut(key)?;
-        let outbox = session.outbox.as_mut()?;
-        while let Some((lock, generation)) = outbox.overdue(listened) {
+        let notices = session.notices.as_mut()?;
+        while let Some((lock, generation)) = notices.overdue(listened) {
             if self.locks.held(session.slot, lock).is_some_and(|held| held <= generation) {
                 return Some(lock);
             }
             // It came back by a way that says nothing about demands.
-            outbox.settle_owed(lock);
+            notices.settle_owed(lock);
         }
         None
     }
@@ -270,8 +270,8 @@ impl Server {
         //= wire-spec.md#11-3-failure-and-ending
         //# Rescue: the server MUST take a session back only if no NACK was produced since D, every failed notice is receipted, the cause
         //# allows it, and no end record was handed to the store.
-        let outbox = self.sessions.get(key).and_then(|session| session.outbox.as_ref());
-        outbox.is_none_or(|outbox| outbox.is_receipted()) && self.kept_too_long(key).is_none()
+        let notices = self.sessions.get(key).and_then(|session| session.notices.as_ref());
+        notices.is_none_or(|notices| notices.is_receipted()) && self.kept_too_long(key).is_none()
     }
 
     fn probe_due(&mut self, key: SessionKey) {
@@ -284,10 +284,10 @@ impl Server {
 
     /// Sends the session a probe, unless a notice is on its way to it already.
     pub(crate) fn probe(&mut self, key: SessionKey) {
-        if let Some(outbox) = self.outbox(key)
-            && outbox.is_empty()
+        if let Some(notices) = self.notices(key)
+            && notices.is_empty()
         {
-            outbox.add(Body::Probe);
+            notices.add(Notice::Probe);
             self.line_up(key);
         }
     }

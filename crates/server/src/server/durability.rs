@@ -67,18 +67,18 @@ impl Server {
         if matches!(self.phase, Phase::Failed) {
             return None;
         }
-        if let Some(queries) = self.overlay.poll_questions() {
+        if let Some(queries) = self.store.poll_questions() {
             return Some(StoreWork::Load(queries));
         }
         // Until the store has told how far tokens were given out, a block would begin where an earlier start has been (section 11.4).
         if matches!(self.phase, Phase::Recording | Phase::Serving)
             && let Some(up_to) = self.locks.tokens_wanted()
         {
-            self.overlay.set_counter(Counter::Tokens, up_to);
-            let batch = self.overlay.open_batch();
+            self.store.set_counter(Counter::Tokens, up_to);
+            let batch = self.store.open_batch();
             self.after_commit(batch, OnDurable::Tokens(up_to));
         }
-        let batch = self.overlay.seal()?;
+        let batch = self.store.seal()?;
         let bytes = batch.writes.iter().map(|(key, value)| key.encoded_len() + value.as_ref().map_or(0, Bytes::len)).sum();
         self.stats.commits.handed_over(batch.id, self.now.boot_ns, batch.writes.len(), bytes);
         Some(StoreWork::Persist(batch))
@@ -88,7 +88,7 @@ impl Server {
     /// the store begins with a first part while the machine makes the rest.
     #[must_use]
     pub fn pending_writes(&self) -> usize {
-        self.overlay.writes()
+        self.store.writes()
     }
 
     /// Takes the store's word. `now` is read when the word is taken.
@@ -105,7 +105,7 @@ impl Server {
 
     fn loaded(&mut self, loaded: Loaded) {
         let query = loaded.query.clone();
-        if !self.overlay.loaded(loaded) {
+        if !self.store.loaded(loaded) {
             warn!("{}: the store holds something that cannot be read: {query:?}; run `cisternd check` on the stopped store", self.who);
         }
         for id in self.tasks.answered(&query) {
@@ -115,7 +115,7 @@ impl Server {
 
     fn durable(&mut self, batch: BatchId) {
         debug!("{}: batch {batch} is durable", self.who);
-        self.overlay.durable(batch);
+        self.store.durable(batch);
         self.stats.commits.durable(batch, self.now.boot_ns);
         //= wire-spec.md#11-7-restart-and-recovery
         //# A message that shows an effect of a transaction MUST wait until the transaction is durable.

@@ -20,7 +20,7 @@ use crate::server::receive::MessageCx;
 use crate::server::watching::hears;
 use crate::sessions::Sessions;
 use crate::sessions::grace::Grace;
-use crate::stats::Fared;
+use crate::stats::ServedAs;
 use crate::store::{ReadError, Seen};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
@@ -144,7 +144,7 @@ impl Server {
     fn read(&mut self, call: Call, reading: &Reading<'_>, seen: &Seen) -> Run {
         let mut reply = self.scratch();
         let in_grace = self.in_grace();
-        let view = self.overlay.view(seen);
+        let view = self.store.view(seen);
         let (locks, ephemerals, now, session) = (&mut self.locks, &self.ephemerals, self.now, call.key.id());
         // A read that is made again for a duplicate grants nothing: the grant of the first reply may have arrived (section 11.4).
         let grants = call.answering == Answering::First && !in_grace;
@@ -180,9 +180,9 @@ impl Server {
         let handle = self.sessions.get(call.key).map_or(Handle(0), |session| session.handle);
         let cx = MutationCx { requester: session, handle, wall_ns: self.wall.at(now) };
         // Parts of the machine by themselves: a plan borrows the namespace.
-        let Self { overlay, namespace, locks, stages, ephemerals, watches, sessions, grace, config, reply_buffer: reply, .. } = self;
+        let Self { store, namespace, locks, stages, ephemerals, watches, sessions, grace, config, reply_buffer: reply, .. } = self;
         let data = brought(stages, session, mutation)?;
-        let plan = namespace.plan(&overlay.view(seen), mutation, &data, cx)?;
+        let plan = namespace.plan(&store.view(seen), mutation, &data, cx)?;
         //= wire-spec.md#11-7-restart-and-recovery
         //# In grace the server MUST do nothing but handshakes, reclaims, renewals, answers about outcomes, reads that grant nothing, and
         //# mutations of objects that the requester has reclaimed exclusively.
@@ -205,7 +205,7 @@ impl Server {
             Turn::Busy => return Err(Status::BUSY.into()),
         }
         let changes_something = !plan.affected().is_empty();
-        let applied = plan.commit(&mut overlay.view(seen));
+        let applied = plan.commit(&mut store.view(seen));
         // Its turn ends, then the requester is granted what it wants, then it is answered.
         locks.leave(call.id);
         let changes = note_changes(&applied, session, ephemerals, watches, locks, sessions, config.presence);
@@ -213,7 +213,7 @@ impl Server {
         if changes_something {
             reply.clear();
             applied.encode(|_| CacheGrant::NONE, reply);
-            keep_outcome(overlay, sessions, call, reply);
+            keep_outcome(store, sessions, call, reply);
         }
         reply.clear();
         let want = if in_grace { Want::Nothing } else { terms.want };
@@ -236,10 +236,10 @@ impl Server {
     fn lock(&mut self, call: Call, message: &Lock, seen: &Seen) -> Run {
         // Apart from what the run has seen: a grant shows nothing of the object.
         let object = Seen::default();
-        self.namespace.exists(&self.overlay.view(&object), message.object).inspect_err(|_| seen.note_all(&object))?;
+        self.namespace.exists(&self.store.view(&object), message.object).inspect_err(|_| seen.note_all(&object))?;
         // A lock on what a crash could still take back would outlive it. It waits once: what changed the object later did not make it.
         if !call.progress.settled
-            && let Some(batch) = object.depends_on(&self.overlay)
+            && let Some(batch) = object.depends_on(&self.store)
         {
             return Err(Blocked::Durable(batch).into());
         }
@@ -248,7 +248,7 @@ impl Server {
             return Err(Status::IN_GRACE.into());
         }
         // Each wait ends in a notice; who receipts none of them is not given ever more of them.
-        let owed = self.sessions.get(key).and_then(|session| session.outbox.as_ref()).map_or(0, |outbox| outbox.outcomes());
+        let owed = self.sessions.get(key).and_then(|session| session.notices.as_ref()).map_or(0, |notices| notices.outcomes());
         if message.wait == LockWait::Queue && owed >= self.config.locks.waiters_per_session {
             return Err(Status::BUSY.into());
         }
@@ -270,7 +270,7 @@ impl Server {
                 Ok(Done::Reply(Repeatable::Changes))
             }
             LockOutcome::Queued { ahead, holder } => {
-                self.stats.served.count(call.kind, Fared::Queued, 0);
+                self.stats.served.count(call.kind, ServedAs::Queued, 0);
                 if let Some(echo) = self.sessions.get_mut(key).and_then(|session| session.cache.queue(call.nonce)) {
                     self.queued(key, call.nonce, echo, lock, ahead, holder);
                 }
@@ -317,7 +317,7 @@ impl Server {
         let room = usize::from(call.limit) - Ack::AROUND - ROWS_AROUND;
         let object = Some(message.object).filter(|object| object.0 != 0);
         let (rows, mut end) = self.locks.rows(object, (message.after_object, message.after_row), room / LockRow::MIN_LEN);
-        let view = self.overlay.view(seen);
+        let view = self.store.view(seen);
         let (mut places, mut missing) = (Vec::with_capacity(rows.len()), Vec::new());
         let mut known = Places::new();
         for row in &rows {
@@ -367,7 +367,7 @@ impl Server {
     }
 
     fn server_status(&mut self, call: Call, seen: &Seen) -> Run {
-        let objects = self.namespace.objects(&self.overlay.view(seen));
+        let objects = self.namespace.objects(&self.store.view(seen));
         let report = self.report(call.key, objects, millis(self.now.since(self.started)));
         self.answer_with(&Reply::ServerReport(report), Repeatable::Reads)
     }

@@ -278,9 +278,9 @@ impl Server {
         //= wire-spec.md#11-1-lease
         //# The server MUST have stored the largest T that it promises before it promises it.
         let record = self.session_record(key, hello.boot, false).map(|record| record.to_bytes().into());
-        self.overlay.put(store::Key::Session(id), record);
+        self.store.put(store::Key::Session(id), record);
         self.pending.insert(key, Pending::Welcome { packet: greeting.packet, former: hello.former.iter().collect() });
-        let batch = self.overlay.open_batch();
+        let batch = self.store.open_batch();
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# The session's record MUST be durable before WELCOME is sent.
         if bugs::is(Bug::M39) {

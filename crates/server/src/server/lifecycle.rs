@@ -131,7 +131,7 @@ impl Server {
             self.session_left_files(key.id());
         }
         if let Some(session) = self.sessions.get_mut(key) {
-            session.out.drop_renewals(self.sending.pool());
+            session.lanes.drop_renewals(self.transport.pool());
             let wait = self.now.until_waited(until);
             info!("{}: {} failed: {cause}; its locks are freed in {wait:?} at the earliest", self.who, session.who());
         }
@@ -155,7 +155,7 @@ impl Server {
         //= wire-spec.md#11-3-failure-and-ending
         //# An ending that no receipt can undo MUST be durable at D.
         if let Some(record) = self.session_record(key, [0; 16], true) {
-            self.overlay.put(store::Key::Session(key.id()), Some(record.to_bytes().into()));
+            self.store.put(store::Key::Session(key.id()), Some(record.to_bytes().into()));
         }
     }
 
@@ -203,7 +203,7 @@ impl Server {
         };
         if bugs::is(Bug::M13) || bugs::is(Bug::M14) || bugs::is(Bug::M24) {
             // Or what is still missing would fail it again at once.
-            session.outbox.as_mut().into_iter().for_each(|outbox| outbox.give_up());
+            session.notices.as_mut().into_iter().for_each(|notices| notices.give_up());
         }
         let late = self.now.since(decided);
         info!("{}: {} is rescued: what was missing came {late:?} after its failure", self.who, session.who());
@@ -260,7 +260,7 @@ impl Server {
         self.discard_all(parked);
         self.set_access(key, LockAccess::Ended);
         if let Some(session) = self.sessions.get_mut(key) {
-            session.out.drop_renewals(self.sending.pool());
+            session.lanes.drop_renewals(self.transport.pool());
         }
         self.long.forget(key.id());
         if cause != Cause::NotReclaimed || !bugs::is(Bug::M38) {
@@ -274,7 +274,7 @@ impl Server {
         self.remove_with_end(key.id());
         //= wire-spec.md#11-3-failure-and-ending
         //# The server MUST end a surrendered session durably before it frees the session's locks.
-        let batch = self.overlay.open_batch();
+        let batch = self.store.open_batch();
         //= wire-spec.md#11-3-failure-and-ending
         //# After T the server MUST make the end of the session durable before anything that it frees is granted, executed or shown.
         if bugs::is(Bug::M37) {
@@ -287,9 +287,9 @@ impl Server {
 
     /// Deletes what the store has of a session: its record, and the outcomes in so many places.
     pub(crate) fn delete_session(&mut self, id: SessionId, outcomes: u16) {
-        self.overlay.put(store::Key::Session(id), None);
+        self.store.put(store::Key::Session(id), None);
         for slot in 0..outcomes {
-            self.overlay.put(store::Key::Outcome(id, slot), None);
+            self.store.put(store::Key::Outcome(id, slot), None);
         }
     }
 
@@ -315,7 +315,7 @@ impl Server {
         };
         // The lock table gives it to another one when it has freed what was held.
         session.slot = LockSlot::NONE;
-        session.out.clear(self.sending.pool());
+        session.lanes.clear(self.transport.pool());
         log!(end_level(cause), "{}: {} has ended; its locks are free", self.who, session.who());
         if session.is_of_before() {
             self.sessions.forget(key);

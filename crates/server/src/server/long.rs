@@ -105,7 +105,7 @@ impl Server {
     /// To be called before a lock of `object` is asked for in a session or given back to it: it may be granted only if this says
     /// [`Recording::Done`].
     pub(crate) fn record_lock(&mut self, key: SessionKey, object: ObjectId) -> Recording {
-        let (durable, open) = (self.overlay.durable_up_to(), self.overlay.open_batch());
+        let (durable, open) = (self.store.durable_up_to(), self.store.open_batch());
         let Some(long) = self.long.sessions.get_mut(&key.id()).filter(|_| !bugs::is(Bug::T1)) else {
             return Recording::Done;
         };
@@ -148,7 +148,7 @@ impl Server {
         let unreclaimable = |session: &Session| matches!(session.standing(), Standing::TimingOut { cause, .. } if cause.is_final());
         let unreclaimable = self.sessions.get(key).is_some_and(unreclaimable);
         if let Some(record) = self.session_record(key, [0; 16], unreclaimable) {
-            self.overlay.put(store::Key::Session(key.id()), Some(record.to_bytes().into()));
+            self.store.put(store::Key::Session(key.id()), Some(record.to_bytes().into()));
         }
     }
 }

@@ -44,7 +44,7 @@ use crate::sessions::grace::Grace;
 use crate::sessions::{SessionKey, Sessions};
 use crate::stats::{Dropped, Stats};
 use crate::store::{AfterCommit, StoreCache};
-use crate::transport::Sending;
+use crate::transport::Transport;
 use crate::transport::validation::Rate;
 use crate::transport::validation::{Cookies, Spent};
 use alloc::collections::BTreeMap;
@@ -158,11 +158,11 @@ pub struct Server {
     /// The memory of kept replies.
     replies: ReplyBuffers,
     // The store.
-    overlay: StoreCache,
+    store: StoreCache,
     /// What waits for a batch to be durable.
     after_commit: AfterCommit<OnDurable>,
     // The way out.
-    sending: Sending,
+    transport: Transport,
     stats: Stats,
 }
 
@@ -210,9 +210,9 @@ impl Server {
             reply_buffer: Vec::new(),
             released_buffer: Vec::new(),
             replies: ReplyBuffers::default(),
-            overlay: StoreCache::new(config.cache),
+            store: StoreCache::new(config.cache),
             after_commit: AfterCommit::new(),
-            sending: Sending::default(),
+            transport: Transport::default(),
             stats: Stats::default(),
             rng,
             identity: Identity { store, epoch: 0, incarnation: 0 },
@@ -337,7 +337,7 @@ impl Machine for Server {
             server.run_timers();
             server.run_deadlines();
             server.run_work();
-            server.overlay.trim();
+            server.store.trim();
         });
     }
 

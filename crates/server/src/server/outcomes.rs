@@ -69,7 +69,7 @@ impl Server {
         //= wire-spec.md#11-2-delivery
         //# A server MUST answer what became of a mutation under an earlier incarnation, and MUST NOT execute it after it said "not
         //# executed".
-        let kept = self.overlay.view(&Seen::default()).outcome(message.session, slot(message.nonce, window))?.cloned();
+        let kept = self.store.view(&Seen::default()).outcome(message.session, slot(message.nonce, window))?.cloned();
         match kept {
             Some(kept) if kept.nonce == message.nonce => self.tell(call, Fate::Executed, &kept.reply),
             // The agent had said that it no longer awaits it.

@@ -261,14 +261,14 @@ impl Server {
 
     /// Looks up what the messages of a valid datagram of a session are about.
     pub(crate) fn prefetch(&self, slot: LockSlot, datagram: &[u8]) {
-        let (objects, locks) = (self.overlay.objects_known() >= WORTH_FROM, self.locks.held_by_all() >= WORTH_FROM);
+        let (objects, locks) = (self.store.objects_known() >= WORTH_FROM, self.locks.held_by_all() >= WORTH_FROM);
         if !objects && !locks {
             return;
         }
         for raw in Raw::all(datagram).take(AHEAD) {
             let Some(object) = raw.object() else { continue };
             if objects && raw.kind.class().is_some() {
-                black_box(self.overlay.prefetch(object));
+                black_box(self.store.prefetch(object));
             }
             if locks && matches!(raw.kind, Kind::Lock | Kind::Release) {
                 black_box(self.locks.prefetch(slot, object));
@@ -346,8 +346,8 @@ impl Server {
         //# A CANCEL of a request without a standing grant MUST be answered "cancelled" or "answered".
         let (outcome, generation) = match self.locks.cancel(self.now, origin.slot, nonce) {
             CancelResult::Cancelled => {
-                if let Some(outbox) = self.outbox(key) {
-                    outbox.wait_ended(nonce, None);
+                if let Some(notices) = self.notices(key) {
+                    notices.wait_ended(nonce, None);
                 }
                 (CancelOutcome::Cancelled, Generation(0))
             }
@@ -368,7 +368,7 @@ impl Server {
         let Some(session) = self.sessions.get_mut(key) else {
             return CancelOutcome::Answered;
         };
-        let waited = session.outbox.as_ref().and_then(|outbox| outbox.ended_wait(nonce));
+        let waited = session.notices.as_ref().and_then(|notices| notices.ended_wait(nonce));
         // An agent has used this nonce, so its floor is less than W below it, whatever has arrived of that so far.
         session.cache.raise_floor(nonce.saturating_add(1).saturating_sub(session.cache.window().into()), &mut self.replies);
         //= wire-spec.md#11-4-locks

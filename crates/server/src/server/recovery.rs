@@ -80,7 +80,7 @@ impl Server {
             return Err(Status::EINVAL.into());
         }
         let eligible = self.may_reclaim(call.key, message.from);
-        let view = self.overlay.view(seen);
+        let view = self.store.view(seen);
         let (mut versions, mut missing) = (Vec::with_capacity(message.items.len()), Vec::new());
         for item in message.items.iter().filter(|_| eligible) {
             match self.namespace.version(&view, item.lock.object) {
@@ -240,9 +240,9 @@ impl Server {
         //# The first ordinary grant or mutation MUST come after the ends of all sessions that did not come back, but for long ones whose T
         //# has not passed, are durable.
         // Written also when nobody was lost: what was accounted for last may not be durable yet, and this batch is after that.
-        self.overlay.set_counter(Counter::Restored, 0);
-        self.overlay.set_counter(Counter::Wait, micros_up(self.config.wait()));
-        let batch = self.overlay.open_batch();
+        self.store.set_counter(Counter::Restored, 0);
+        self.store.set_counter(Counter::Wait, micros_up(self.config.wait()));
+        let batch = self.store.open_batch();
         self.after_commit(batch, OnDurable::GraceOver);
     }
 

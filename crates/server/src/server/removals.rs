@@ -106,7 +106,7 @@ impl Server {
             return;
         }
         for (object, made_by) in self.ephemerals.rebind(from, to) {
-            self.overlay.view(&Seen::default()).bind_ephemeral(made_by, object, Some(to));
+            self.store.view(&Seen::default()).bind_ephemeral(made_by, object, Some(to));
         }
         if self.is_watched_owner(to)
             && let Some(to) = self.sessions.find(to)
@@ -157,8 +157,8 @@ impl Server {
         let by = SessionKey::SERVER.id();
         let cx = MutationCx { requester: by, handle: Handle(0), wall_ns: self.wall.at(self.now) };
         let seen = Seen::default();
-        let Self { overlay, namespace, locks, ephemerals, watches, sessions, config, .. } = self;
-        let mut view = overlay.view(&seen);
+        let Self { store, namespace, locks, ephemerals, watches, sessions, config, .. } = self;
+        let mut view = store.view(&seen);
         let Some((dir, name)) = namespace.name_of(&view, object)? else {
             // Somebody was faster.
             ephemerals.gone(object);

@@ -276,7 +276,7 @@ impl Server {
     fn conclude(&mut self, call: Call, raw: Raw<'_>, run: Run, seen: &Seen) {
         match bounded(call.progress, run) {
             Ok(Done::Silent) => {}
-            Ok(Done::Reply(repeatable)) => match seen.depends_on(&self.overlay) {
+            Ok(Done::Reply(repeatable)) => match seen.depends_on(&self.store) {
                 None => self.reply_now(call, repeatable),
                 // However often a duplicate comes, one task of its nonce waits; a reply held for each would know no bound.
                 Some(batch) if call.answering != Answering::First && !call.progress.settled => {
@@ -336,7 +336,7 @@ impl Server {
         }
         let queries = self.tasks.suspend(id, origin, blocked);
         if !queries.is_empty() {
-            self.overlay.ask(queries);
+            self.store.ask(queries);
         }
     }
 }

@@ -64,7 +64,7 @@ impl Server {
             read => read,
         };
         let seen = Seen::default();
-        let view = self.overlay.view(&seen);
+        let view = self.store.view(&seen);
         let wanted = [
             (Counter::Tokens, &mut counters.tokens),
             (Counter::Incarnation, &mut counters.incarnation),
@@ -76,13 +76,13 @@ impl Server {
         for (counter, value) in wanted {
             need(view.counter(counter).map(|known| *value = known))?;
         }
-        need(self.overlay.know_sessions())?;
-        need(self.overlay.know_ephemerals())?;
+        need(self.store.know_sessions())?;
+        need(self.store.know_ephemerals())?;
         if !missing.is_empty() {
             return Err(ReadError::NotCached(missing));
         }
         // The root directory of a new store is made by the same run that finds it missing, so that comes last.
-        self.namespace.boot(&mut self.overlay.view(&seen), self.wall.at(self.now))?;
+        self.namespace.boot(&mut self.store.view(&seen), self.wall.at(self.now))?;
         Ok(counters)
     }
 
@@ -111,24 +111,24 @@ impl Server {
         self.identity.epoch = epoch;
         self.identity.incarnation = counters.incarnation + 1;
         self.who = format!("server {:.8}/{}", format!("{}", self.identity.store), self.identity.incarnation);
-        let mut sessions = self.overlay.take_sessions();
+        let mut sessions = self.store.take_sessions();
         // Without a session and without a wait that is owed no lease of before is valid.
         let stored = if owed || !sessions.is_empty() { Duration::from_micros(counters.wait_us.min(WAIT_MAX_US)) } else { Duration::ZERO };
         if restored {
             self.restore(&mut sessions, counters.next_object);
         }
-        let ephemerals = self.overlay.take_ephemerals();
+        let ephemerals = self.store.take_ephemerals();
         self.load_ephemerals(ephemerals, &sessions.iter().map(|session| session.0).collect());
         //= wire-spec.md#11-7-restart-and-recovery
         //# The server MUST have increased its incarnation durably before it answers its first datagram.
         if !bugs::is(Bug::M42) {
-            self.overlay.set_counter(Counter::Incarnation, self.identity.incarnation);
+            self.store.set_counter(Counter::Incarnation, self.identity.incarnation);
         }
-        self.overlay.set_counter(Counter::Epoch, u64::from(epoch));
-        self.overlay.set_counter(Counter::Restored, if owed { OWED } else { 0 });
+        self.store.set_counter(Counter::Epoch, u64::from(epoch));
+        self.store.set_counter(Counter::Restored, if owed { OWED } else { 0 });
         //= wire-spec.md#11-1-lease
         //# The server MUST have stored the largest T that it promises before it promises it.
-        self.overlay.set_counter(Counter::Wait, micros_up(stored.max(self.config.wait())));
+        self.store.set_counter(Counter::Wait, micros_up(stored.max(self.config.wait())));
         self.locks = LockTable::new(self.config.locks, Tokens::new(epoch, if bugs::is(Bug::M34) { 0 } else { counters.tokens }));
         if owed || !sessions.is_empty() {
             self.grace = Some(Grace::new(self.started, &self.config, stored, &sessions, owed));
@@ -137,7 +137,7 @@ impl Server {
             self.sessions.insert(Session::of_before(id, record, self.started));
         }
         self.phase = Phase::Recording;
-        let batch = self.overlay.open_batch();
+        let batch = self.store.open_batch();
         self.after_commit(batch, OnDurable::Started);
     }
 
@@ -157,7 +157,7 @@ impl Server {
             self.delete_session(id, record.window);
         }
         let first = u64::from(self.identity.epoch) << ID_BITS;
-        self.overlay.set_counter(Counter::NextObject, next_object.max(first));
+        self.store.set_counter(Counter::NextObject, next_object.max(first));
     }
 
     /// The start is durable: from now on the server answers.

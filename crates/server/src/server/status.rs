@@ -128,9 +128,9 @@ impl Server {
             stats: self.stats.clone(),
             locks: self.locks.counts(),
             opening_and_over: (counts.opening, counts.ending),
-            memory: self.overlay.memory(),
-            objects: self.overlay.count_of(Counter::Objects),
-            content_bytes: self.overlay.count_of(Counter::Bytes),
+            memory: self.store.memory(),
+            objects: self.store.count_of(Counter::Objects),
+            content_bytes: self.store.count_of(Counter::Bytes),
             listening: self.listening.len(),
         }
     }
@@ -180,7 +180,7 @@ impl Server {
             lease: session.lease(),
             failover: self.config.failover_bound(session.lease()),
             waited_for: self.locks.is_waited_for(session.slot),
-            notices: session.outbox.as_ref().map_or(0, |outbox| outbox.len()),
+            notices: session.notices.as_ref().map_or(0, |notices| notices.len()),
         };
         self.sessions.iter().map(row).collect()
     }

@@ -14,7 +14,7 @@ use crate::sessions::deadlines::Deadline;
 use crate::sessions::notices::Clock;
 use crate::stats::{Dropped, Stats};
 use crate::transport::SMALL;
-use crate::transport::lanes::{Front, Out, Pool, Travel, Urgency};
+use crate::transport::lanes::{Front, Lanes, Pool, Travel, Urgency};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Path};
@@ -26,13 +26,13 @@ use log::{trace, warn};
 impl Server {
     /// The next datagram, if there is one.
     pub(crate) fn next_datagram(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Path> {
-        let Self { sending, sessions, .. } = self;
-        if let Some(path) = sending.next_loose(buf, |key| sessions.get(key).is_some_and(|session| session.standing().is_good())) {
+        let Self { transport, sessions, .. } = self;
+        if let Some(path) = transport.next_loose(buf, |key| sessions.get(key).is_some_and(|session| session.standing().is_good())) {
             Raw::all(buf).for_each(|raw| self.stats.count_out(raw.kind, 1));
             self.stats.count_transmitted(buf.len());
             return Some(path);
         }
-        while let Some(key) = self.sending.next_in_line() {
+        while let Some(key) = self.transport.next_in_line() {
             let path = self.fill(now, key, buf);
             if path.is_some() {
                 return path;
@@ -44,7 +44,7 @@ impl Server {
     /// Puts a session into the line of those that have something to send.
     pub(crate) fn line_up(&mut self, key: SessionKey) {
         if let Some(session) = self.sessions.get_mut(key) {
-            self.sending.line_up(key, &mut session.in_line);
+            self.transport.line_up(key, &mut session.in_line);
         }
     }
 
@@ -56,25 +56,25 @@ impl Server {
 
     /// Appends a message that fits a datagram of `limit` bytes, if not too many wait.
     pub(crate) fn push_bulk(&mut self, key: SessionKey, limit: u16, message: &Message<'_>) {
-        let Self { sessions, sending, config, stats, now, .. } = self;
+        let Self { sessions, transport, config, stats, now, .. } = self;
         if let Some(session) = sessions.get_mut(key)
             && has_room(session, config, stats)
         {
             let travel = Travel { kind: message.kind(), urgency: Urgency::Bulk, limit };
-            session.push(key, *now, sending, travel, |bytes| message.encode(bytes));
+            session.push(key, *now, transport, travel, |bytes| message.encode(bytes));
         }
     }
 
     /// Appends what `encode` writes. A message that renews is asserted to be one of a session in good standing (section 11.3).
     pub(crate) fn push(&mut self, key: SessionKey, travel: Travel, encode: impl FnOnce(&mut Vec<u8>)) {
         if let Some(session) = self.sessions.get_mut(key) {
-            session.push(key, self.now, &mut self.sending, travel, encode);
+            session.push(key, self.now, &mut self.transport, travel, encode);
         }
     }
 
     /// Sends one message outside of any session.
     pub(crate) fn send_handshake(&mut self, path: Path, message: &Message<'_>, renews: Option<SessionKey>) {
-        let Some(packet) = self.sending.handshake_packet() else {
+        let Some(packet) = self.transport.handshake_packet() else {
             return;
         };
         self.send_loose(path, SessionId(0), packet, &[*message], renews);
@@ -90,30 +90,30 @@ impl Server {
 
     /// Sends messages that do not renew under `session` and `packet`, as many as fit the smallest datagram.
     pub(crate) fn send_loose(&mut self, path: Path, session: SessionId, packet: u64, messages: &[Message<'_>], renews: Option<SessionKey>) {
-        if !self.sending.push_loose(path, session, packet, messages, renews) {
+        if !self.transport.push_loose(path, session, packet, messages, renews) {
             self.stats.count_dropped(Dropped::Shed);
         }
     }
 
     /// Fills `buf` with the session's next datagram, and puts the session into the line again if that was not all.
     fn fill(&mut self, now: Instant, key: SessionKey, buf: &mut Vec<u8>) -> Option<Path> {
-        let Self { sessions, sending, config, stats, delivery, listening, rng, who, .. } = self;
+        let Self { sessions, transport, config, stats, delivery, listening, rng, who, .. } = self;
         let session = sessions.get_mut(key)?;
         session.in_line = false;
         let good = session.standing().is_good();
         let told = good || bugs::is(Bug::M17);
-        let notices = told && session.outbox.as_ref().is_some_and(|outbox| outbox.has_due(config));
-        if !notices && session.out.is_empty() {
+        let due = told && session.notices.as_ref().is_some_and(|notices| notices.has_due(config));
+        if !due && session.lanes.is_empty() {
             return None;
         }
         //= wire-spec.md#3-2-packet-numbers
         //# A packet number MUST NOT be used twice in one session and direction.
         let Some(packet) = session.packets.take() else {
             warn!("{who}: {} has used up its packet numbers and is sent nothing more; restart the agent", session.who());
-            session.out.clear(sending.pool());
+            session.lanes.clear(transport.pool());
             return None;
         };
-        let small = notices || session.out.has_urgent();
+        let small = due || session.lanes.has_urgent();
         //= wire-spec.md#3-7-sizes-and-paths
         //# Every handshake message, control message, notice, receipt and NACK MUST fit a datagram of 548 bytes.
         //= wire-spec.md#3-7-sizes-and-paths
@@ -123,30 +123,30 @@ impl Server {
         let mut filling = Packing { packer, most: limit, good, stats };
         //= wire-spec.md#11-2-delivery
         //# Neither window W, nor congestion window, nor bulk messages MUST hold up control messages, receipts, NACK or the handshake.
-        filling.take(&mut session.out, sending.pool(), Urgency::Urgent);
+        filling.take(&mut session.lanes, transport.pool(), Urgency::Urgent);
         let mut copies = Vec::new();
-        if notices && let Some(outbox) = &mut session.outbox {
+        if due && let Some(notices) = &mut session.notices {
             let former = session.roaming.as_ref().is_some_and(|roaming| !roaming.left().is_empty());
             // Time that passed since the socket was found empty was not spent listening, unless it was short.
             delivery.turn(now, Some(Duration::ZERO));
             let clock = Clock { now, listened: delivery.elapsed() };
-            outbox.send_due(clock, config, rng, |message| {
+            notices.send_due(clock, config, rng, |message| {
                 let fits = filling.push(message);
                 if fits && former {
                     copies.push(*message);
                 }
                 fits
             });
-            listening.set(key, Deadline::Delivery, outbox.next_deadline(config));
+            listening.set(key, Deadline::Delivery, notices.next_deadline(config));
         }
-        filling.take(&mut session.out, sending.pool(), Urgency::Bulk);
+        filling.take(&mut session.lanes, transport.pool(), Urgency::Bulk);
         if !filling.finish() {
             debug_assert!(false, "a message that fits no datagram was queued");
-            session.out.clear(sending.pool());
+            session.lanes.clear(transport.pool());
             return None;
         }
-        if !session.out.is_empty() || (notices && session.outbox.as_ref().is_some_and(|outbox| outbox.has_due(config))) {
-            sending.line_up(key, &mut session.in_line);
+        if !session.lanes.is_empty() || (due && session.notices.as_ref().is_some_and(|notices| notices.has_due(config))) {
+            transport.line_up(key, &mut session.in_line);
         }
         stats.count_transmitted(buf.len());
         let path = session.path;
@@ -183,7 +183,7 @@ struct Packing<'a> {
 
 impl Packing<'_> {
     /// Takes messages of a lane as long as they fit the limit of each message in the datagram.
-    fn take(&mut self, out: &mut Out, pool: &mut Pool, urgency: Urgency) {
+    fn take(&mut self, out: &mut Lanes, pool: &mut Pool, urgency: Urgency) {
         out.drain(pool, urgency, self, Self::room, Self::add);
     }
 

@@ -11,7 +11,7 @@ use crate::server::answers::Repeatable;
 use crate::server::durability::OnDurable;
 use crate::server::execute::Run;
 use crate::sessions::Sessions;
-use crate::sessions::notices::Body;
+use crate::sessions::notices::Notice;
 use crate::sessions::standing::Standing;
 use crate::store::Seen;
 use alloc::vec::Vec;
@@ -21,7 +21,7 @@ use cistern_wire::{Done, ObjectId, Reply, SessionId, Unwatch, Watch, Watched};
 impl Server {
     /// WATCH.
     pub(crate) fn watch_object(&mut self, call: Call, message: &Watch, seen: &Seen) -> Run {
-        let attr = self.namespace.attr(&self.overlay.view(seen), message.object)?;
+        let attr = self.namespace.attr(&self.store.view(seen), message.object)?;
         self.watches.add(call.key.id(), message.object, attr.version, self.config.presence)?;
         // Its owner is probed from now on.
         if let Some(owner) = self.ephemerals.bound(message.object).filter(|owner| *owner != call.key.id())
@@ -55,7 +55,7 @@ impl Server {
         }
         //= wire-spec.md#11-7-restart-and-recovery
         //# A message that shows an effect of a transaction MUST wait until the transaction is durable.
-        let batch = self.overlay.open_batch();
+        let batch = self.store.open_batch();
         self.after_commit(batch, OnDurable::Changed(by, changes));
     }
 
@@ -94,7 +94,7 @@ impl Server {
         let Some(session) = self.sessions.find(session) else {
             return;
         };
-        self.notify(session, Body::WatchEvent { object, version, gone });
+        self.notify(session, Notice::WatchEvent { object, version, gone });
     }
 }
 

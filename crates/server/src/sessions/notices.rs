@@ -22,7 +22,7 @@ const ENDED_WAITS_MAX: usize = 64;
 
 /// What a notice says; its number is added when it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Body {
+pub(crate) enum Notice {
     /// Give a lock back.
     Demand {
         /// The lock.
@@ -67,7 +67,7 @@ pub(crate) enum Body {
     },
 }
 
-impl Body {
+impl Notice {
     /// The message, under number `seq`.
     const fn message(self, seq: u64) -> Message<'static> {
         match self {
@@ -89,9 +89,9 @@ impl Body {
 }
 
 #[derive(Debug)]
-struct Notice {
+struct QueuedNotice {
     seq: u64,
-    body: Body,
+    body: Notice,
     /// Whether it took the place of one that was sent and not receipted.
     takes_over: bool,
     transmissions: u32,
@@ -111,15 +111,15 @@ pub(crate) enum NoticeVerdict {
     /// Some notices are to be sent again.
     Resend,
     /// The delivery of this notice has failed.
-    Failed(Body),
+    Failed(Notice),
 }
 
 /// The notices of one session that have not been receipted, and what is owed after receipt.
 #[derive(Debug)]
-pub(crate) struct Outbox {
+pub(crate) struct NoticeQueue {
     last_seq: u64,
     /// Ascending by number.
-    notices: VecDeque<Notice>,
+    queue: VecDeque<QueuedNotice>,
     /// Number of the demand on the way, for each lock demanded.
     demands: BTreeMap<LockId, u64>,
     /// Cache locks whose demand was receipted: the generation demanded, and by when it must be back (section 11.3).
@@ -137,13 +137,13 @@ pub(crate) struct Outbox {
     rto_cap: Duration,
 }
 
-impl Outbox {
+impl NoticeQueue {
     /// No notices yet, for a session with this lease period, whose agent's handshake took `handshake` from CHALLENGE to the HELLO with its
     /// cookie.
     pub(crate) fn new(config: &Config, lease: Duration, handshake: Duration) -> Self {
         Self {
             last_seq: 0,
-            notices: VecDeque::new(),
+            queue: VecDeque::new(),
             demands: BTreeMap::new(),
             owed: BTreeMap::new(),
             events: 0,
@@ -157,12 +157,12 @@ impl Outbox {
 
     /// Adds a notice. A demand takes the place of an older one for the same lock: it covers every generation that the other named (section
     /// 11.4). The same demand again is not another notice: its delivery would never fail.
-    pub(crate) fn add(&mut self, body: Body) {
+    pub(crate) fn add(&mut self, body: Notice) {
         let mut takes_over = false;
         match body {
-            Body::Demand { lock, .. } => {
+            Notice::Demand { lock, .. } => {
                 let former = self.demands.get(&lock).copied();
-                if former.and_then(|seq| self.find(seq)).is_some_and(|at| self.notices[at].body == body) {
+                if former.and_then(|seq| self.find(seq)).is_some_and(|at| self.queue[at].body == body) {
                     return;
                 }
                 if let Some(former) = former.and_then(|seq| self.take(seq)) {
@@ -170,17 +170,17 @@ impl Outbox {
                 }
                 self.demands.insert(lock, self.last_seq + 1);
             }
-            Body::Grant { nonce, generation, .. } => self.wait_ended(nonce, Some(generation)),
-            Body::WaitOver { nonce, .. } => self.wait_ended(nonce, None),
-            Body::WatchEvent { .. } => self.events += 1,
+            Notice::Grant { nonce, generation, .. } => self.wait_ended(nonce, Some(generation)),
+            Notice::WaitOver { nonce, .. } => self.wait_ended(nonce, None),
+            Notice::WatchEvent { .. } => self.events += 1,
             // One asks for all.
-            Body::Probe if self.probing.is_some() => return,
-            Body::Probe => self.probing = Some(self.last_seq + 1),
+            Notice::Probe if self.probing.is_some() => return,
+            Notice::Probe => self.probing = Some(self.last_seq + 1),
         }
         self.last_seq += 1;
         let zero = Duration::ZERO;
         let sent = Instant::new(0, 0);
-        self.notices.push_back(Notice {
+        self.queue.push_back(QueuedNotice {
             seq: self.last_seq,
             body,
             takes_over,
@@ -207,31 +207,31 @@ impl Outbox {
 
     /// Whether every notice that was sent is receipted; some may wait to be sent at all.
     pub(crate) fn is_receipted(&self) -> bool {
-        self.notices.iter().all(|notice| notice.transmissions == 0 && !notice.takes_over)
+        self.queue.iter().all(|notice| notice.transmissions == 0 && !notice.takes_over)
     }
 
     /// Whether a notice on its way tells how the wait of `nonce` ended.
     pub(crate) fn tells_of(&self, nonce: u64) -> bool {
-        let of = |body: Body| match body {
-            Body::Grant { nonce, .. } | Body::WaitOver { nonce, .. } => Some(nonce),
-            Body::Demand { .. } | Body::Probe | Body::WatchEvent { .. } => None,
+        let of = |body: Notice| match body {
+            Notice::Grant { nonce, .. } | Notice::WaitOver { nonce, .. } => Some(nonce),
+            Notice::Demand { .. } | Notice::Probe | Notice::WatchEvent { .. } => None,
         };
-        self.notices.iter().any(|notice| of(notice.body) == Some(nonce))
+        self.queue.iter().any(|notice| of(notice.body) == Some(nonce))
     }
 
     /// Whether no notice waits for its receipt.
     pub(crate) fn is_empty(&self) -> bool {
-        self.notices.is_empty()
+        self.queue.is_empty()
     }
 
     /// How many notices wait for their receipt.
     pub(crate) fn len(&self) -> usize {
-        self.notices.len()
+        self.queue.len()
     }
 
     /// How many outcomes of queued requests wait for their receipts, with a probe that may be among them.
     pub(crate) fn outcomes(&self) -> usize {
-        self.notices.len().saturating_sub(self.demands.len() + self.events)
+        self.queue.len().saturating_sub(self.demands.len() + self.events)
     }
 
     /// Whether a notice is to be sent now.
@@ -241,8 +241,8 @@ impl Outbox {
 
     /// Hands each notice that is to be sent now to `push`, until that has no room, and plans what comes after it.
     pub(crate) fn send_due(&mut self, clock: Clock, config: &Config, rng: &mut Rng, mut push: impl FnMut(&Message<'static>) -> bool) {
-        let Self { notices, rtt, delivery_timeout, .. } = self;
-        for notice in notices.iter_mut().take(usize::from(config.notices_in_flight)).filter(|notice| notice.next.is_none()) {
+        let Self { queue, rtt, delivery_timeout, .. } = self;
+        for notice in queue.iter_mut().take(usize::from(config.notices_in_flight)).filter(|notice| notice.next.is_none()) {
             if !push(&notice.body.message(notice.seq)) {
                 return;
             }
@@ -270,7 +270,7 @@ impl Outbox {
 
     /// A deadline has come: marks what is to be sent again, or says which delivery has failed.
     pub(crate) fn on_deadline(&mut self, listened: Duration, config: &Config) -> NoticeVerdict {
-        for notice in self.notices.iter_mut().take(usize::from(config.notices_in_flight)) {
+        for notice in self.queue.iter_mut().take(usize::from(config.notices_in_flight)) {
             if notice.next.is_none_or(|next| next > listened) {
                 continue;
             }
@@ -287,20 +287,20 @@ impl Outbox {
 
     /// Forgets every notice as if it had been receipted; a deliberate bug.
     pub(crate) fn give_up(&mut self) {
-        self.notices.clear();
+        self.queue.clear();
         self.demands.clear();
         self.events = 0;
         self.probing = None;
     }
 
     /// Takes the receipt of notice `seq`; gives what that said, or nothing when it was settled before.
-    pub(crate) fn receipt(&mut self, seq: u64, now: Instant) -> Option<Body> {
+    pub(crate) fn receipt(&mut self, seq: u64, now: Instant) -> Option<Notice> {
         let notice = self.take(seq)?;
         // Of a notice sent twice nobody can tell which transmission was answered.
         if notice.transmissions == 1 {
             self.rtt.sample(now.since(notice.sent));
         }
-        if let Body::Demand { lock, .. } = notice.body {
+        if let Notice::Demand { lock, .. } = notice.body {
             self.demands.remove(&lock);
         }
         Some(notice.body)
@@ -335,19 +335,19 @@ impl Outbox {
     /// Gives the grant among them, which its agent may not have seen.
     //= wire-spec.md#11-3-failure-and-ending
     //# A release, or a receipt "not held", for a generation of at least g MUST count as receipt of a demand for g.
-    pub(crate) fn released(&mut self, lock: LockId, generation: Generation) -> Option<Body> {
+    pub(crate) fn released(&mut self, lock: LockId, generation: Generation) -> Option<Notice> {
         if self.owed.get(&lock).is_some_and(|owed| owed.0 <= generation) {
             self.owed.remove(&lock);
         }
-        if self.notices.is_empty() {
+        if self.queue.is_empty() {
             return None;
         }
         self.receipted(lock, generation);
         // Grants of advisory locks are few; demands, of which there may be thousands, were found by their index.
-        let grant = |n: &Notice| {
-            matches!(n.body, Body::Grant { .. }) && n.body.settled_by_release().is_some_and(|it| it.0 == lock && it.1 <= generation)
+        let grant = |n: &QueuedNotice| {
+            matches!(n.body, Notice::Grant { .. }) && n.body.settled_by_release().is_some_and(|it| it.0 == lock && it.1 <= generation)
         };
-        if let Some(seq) = self.notices.iter().take(ENDED_WAITS_MAX).find(|n| grant(n)).map(|n| n.seq) {
+        if let Some(seq) = self.queue.iter().take(ENDED_WAITS_MAX).find(|n| grant(n)).map(|n| n.seq) {
             return self.take(seq).map(|notice| notice.body);
         }
         None
@@ -358,7 +358,7 @@ impl Outbox {
         let Some(&seq) = self.demands.get(&lock) else {
             return false;
         };
-        let covered = self.find(seq).is_some_and(|at| self.notices[at].body.settled_by_release().is_some_and(|it| it.1 <= generation));
+        let covered = self.find(seq).is_some_and(|at| self.queue[at].body.settled_by_release().is_some_and(|it| it.1 <= generation));
         if covered {
             self.demands.remove(&lock);
             self.take(seq);
@@ -371,19 +371,19 @@ impl Outbox {
         self.rtt = RoundTrip::after(self.rto_cap, round_trip);
     }
 
-    fn window(&self, config: &Config) -> impl Iterator<Item = &Notice> {
-        self.notices.iter().take(usize::from(config.notices_in_flight))
+    fn window(&self, config: &Config) -> impl Iterator<Item = &QueuedNotice> {
+        self.queue.iter().take(usize::from(config.notices_in_flight))
     }
 
     fn find(&self, seq: u64) -> Option<usize> {
-        self.notices.binary_search_by_key(&seq, |notice| notice.seq).ok()
+        self.queue.binary_search_by_key(&seq, |notice| notice.seq).ok()
     }
 
-    fn take(&mut self, seq: u64) -> Option<Notice> {
+    fn take(&mut self, seq: u64) -> Option<QueuedNotice> {
         let at = self.find(seq)?;
-        let notice = self.notices.remove(at)?;
+        let notice = self.queue.remove(at)?;
         self.probing = self.probing.filter(|probe| *probe != seq);
-        self.events -= usize::from(matches!(notice.body, Body::WatchEvent { .. }));
+        self.events -= usize::from(matches!(notice.body, Notice::WatchEvent { .. }));
         Some(notice)
     }
 }

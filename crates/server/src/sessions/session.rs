@@ -11,11 +11,11 @@
 use crate::config::LEASE_MAX;
 use crate::ids::{LockSlot, SessionKey};
 use crate::requests::TaskId;
-use crate::sessions::notices::Outbox;
+use crate::sessions::notices::NoticeQueue;
 use crate::sessions::standing::{ReclaimState, Standing};
 use crate::store::SessionRecord;
-use crate::transport::Sending;
-use crate::transport::lanes::{Out, Pool, Travel};
+use crate::transport::Transport;
+use crate::transport::lanes::{Lanes, Pool, Travel};
 use crate::transport::validation::Roaming;
 use alloc::boxed::Box;
 use alloc::format;
@@ -66,11 +66,11 @@ pub(crate) struct Session {
     /// What became of its requests.
     pub(crate) cache: ReplyCache,
     /// What is to be sent besides notices.
-    pub(crate) out: Out,
+    pub(crate) lanes: Lanes,
     /// Operations that wait for locks or for the store.
     pub(crate) tasks: Vec<TaskId>,
     /// Its notices, once there was one.
-    pub(crate) outbox: Option<Box<Outbox>>,
+    pub(crate) notices: Option<Box<NoticeQueue>>,
     /// Addresses that it may have moved to, or has left, once there was one.
     pub(crate) roaming: Option<Box<Roaming>>,
     /// Whether it was reported as a possible clone.
@@ -132,9 +132,9 @@ impl Session {
             packets: PacketCounter::starting_at(from.first_sent),
             replay: ReplayWindow::starting_at(from.first_received),
             cache: ReplyCache::new(from.window),
-            out: Out::default(),
+            lanes: Lanes::default(),
             tasks: Vec::new(),
-            outbox: None,
+            notices: None,
             roaming: None,
             reported: false,
             standing: Standing::Opening,
@@ -194,14 +194,21 @@ impl Session {
         if travel.kind.renews() {
             self.renewed(now);
         }
-        self.out.push(pool, travel, encode);
+        self.lanes.push(pool, travel, encode);
     }
 
     /// Appends what `encode` writes, and puts the session, `key`, into the line of those that have something to send.
     #[inline]
-    pub(crate) fn push(&mut self, key: SessionKey, now: Instant, sending: &mut Sending, travel: Travel, encode: impl FnOnce(&mut Vec<u8>)) {
-        self.produce(now, sending.pool(), travel, encode);
-        sending.line_up(key, &mut self.in_line);
+    pub(crate) fn push(
+        &mut self,
+        key: SessionKey,
+        now: Instant,
+        transport: &mut Transport,
+        travel: Travel,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) {
+        self.produce(now, transport.pool(), travel, encode);
+        transport.line_up(key, &mut self.in_line);
     }
 
     /// A message that renews was produced: every packet that it echoes had been received by now.
@@ -231,8 +238,8 @@ impl Session {
     pub(crate) fn moved(&mut self, path: Path, round_trip: Duration) {
         self.path = path;
         self.round_trip_us = micros(round_trip);
-        if let Some(outbox) = &mut self.outbox {
-            outbox.moved(round_trip);
+        if let Some(notices) = &mut self.notices {
+            notices.moved(round_trip);
         }
     }
 
@@ -253,7 +260,7 @@ impl Session {
         // Exhaustive, so that a new field is looked at.
         let Self {
             id, handle, agent, incarnation, handshake, label, lease_us, opened_ns, round_trip_us, path, max_datagram, roaming, reported, standing, heard,
-            slot: _, outcomes: _, in_line: _, packets: _, replay: _, cache: _, out: _, tasks: _, outbox: _,
+            slot: _, outcomes: _, in_line: _, packets: _, replay: _, cache: _, lanes: _, tasks: _, notices: _,
         } = self;
         // A move that is under way is neither here nor there: it is noted when a datagram comes from elsewhere, whatever that renews.
         let left = roaming.as_ref().map(|roaming| roaming.left());
@@ -291,7 +298,7 @@ impl Session {
     /// It has ended: keeps only what its agent may still be told.
     pub(crate) fn retire(&mut self) {
         self.cache.forget_replies();
-        (self.tasks, self.outbox, self.roaming) = (Vec::new(), None, None);
+        (self.tasks, self.notices, self.roaming) = (Vec::new(), None, None);
         // Who still goes on is reported once more.
         self.reported = false;
     }

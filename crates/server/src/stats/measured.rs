@@ -101,7 +101,7 @@ const PLACES: [u8; 256] = {
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fared {
+pub(crate) enum ServedAs {
     /// It was answered with this status.
     Answered(Status),
     /// It waits for a lock; its outcome is a notice.
@@ -110,7 +110,7 @@ pub(crate) enum Fared {
     Dropped,
 }
 
-impl Fared {
+impl ServedAs {
     /// The result that an encoded reply tells.
     pub(crate) fn told(reply: &[u8]) -> Self {
         Self::Answered(match reply {
@@ -169,13 +169,13 @@ impl Default for Served {
 }
 
 impl Served {
-    pub(crate) fn count(&mut self, kind: Kind, fared: Fared, waited_ns: u64) {
+    pub(crate) fn count(&mut self, kind: Kind, served_as: ServedAs, waited_ns: u64) {
         let Some(of) = self.0.get_mut(usize::from(PLACES[kind.code() as usize])) else {
             debug_assert!(false, "{} is no request", kind.name());
             return;
         };
-        of.results[fared.place()] += 1;
-        if fared != Fared::Dropped {
+        of.results[served_as.place()] += 1;
+        if served_as != ServedAs::Dropped {
             of.waits.add(waited_ns);
         }
     }
@@ -277,26 +277,26 @@ mod tests {
         assert_eq!((histogram.count(), histogram.sum()), (6, u64::MAX));
     }
 
-    fn told(reply: &Reply<'_>) -> Fared {
+    fn told(reply: &Reply<'_>) -> ServedAs {
         let mut bytes = Vec::new();
         reply.put(&mut bytes);
-        Fared::told(&bytes)
+        ServedAs::told(&bytes)
     }
 
     #[test]
     fn the_result_of_a_reply_is_its_status() {
-        assert_eq!(told(&Reply::Done(Done {})), Fared::Answered(Status::OK));
-        assert_eq!(told(&Reply::Failed(Failed { status: Status::EEXIST, retry_ms: 7 })), Fared::Answered(Status::EEXIST));
+        assert_eq!(told(&Reply::Done(Done {})), ServedAs::Answered(Status::OK));
+        assert_eq!(told(&Reply::Failed(Failed { status: Status::EEXIST, retry_ms: 7 })), ServedAs::Answered(Status::EEXIST));
     }
 
     #[test]
     fn every_status_has_a_count_of_its_own_and_an_unknown_one_is_not_lost() {
         let mut served = Served::default();
         for status in Status::ALL.iter().copied().chain([Status(999)]) {
-            served.count(Kind::Create, Fared::Answered(status), 1);
+            served.count(Kind::Create, ServedAs::Answered(status), 1);
         }
-        served.count(Kind::Create, Fared::Queued, 1);
-        served.count(Kind::Create, Fared::Dropped, 1);
+        served.count(Kind::Create, ServedAs::Queued, 1);
+        served.count(Kind::Create, ServedAs::Dropped, 1);
         let of = served.kinds().iter().find(|of| of.kind() == Kind::Create).unwrap();
         assert!(of.results().all(|(_, count)| count == 1));
         assert_eq!((of.results().count(), served.total()), (RESULTS, RESULTS as u64));

@@ -7,8 +7,8 @@
 
 mod measured;
 
-pub(crate) use measured::Fared;
 pub use measured::Histogram;
+pub(crate) use measured::ServedAs;
 pub use measured::{Commits, SIZE_BOUNDS};
 pub use measured::{KindServed, Served, WAIT_BOUNDS_NS};
 

@@ -2,7 +2,7 @@
 //!
 //! Decides the order, and that what must always arrive (answers to control messages, PENDING, QUEUED, NACK) waits behind no reply
 //! (section 11.2). Place in the walk: filled when an answer is produced, its echo in it for good (section 11.1); emptied by `transmit`.
-//! Implements `wire-spec.md` section 6.5. Invariant: from D on no message that renews is in it (section 11.3): [`Out::drop_renewals`].
+//! Implements `wire-spec.md` section 6.5. Invariant: from D on no message that renews is in it (section 11.3): [`Lanes::drop_renewals`].
 //! Its buffers are lent from a pool while there is something in them, so an idle session costs one word.
 //! Leaves to others: datagrams (`transmit`), and whether a message may be produced at all (`standing`).
 
@@ -165,12 +165,12 @@ fn first_len(bytes: &[u8]) -> Option<usize> {
 }
 
 #[derive(Debug, Default)]
-struct Lanes {
+struct LaneBuffers {
     urgent: Lane,
     bulk: Lane,
 }
 
-impl Lanes {
+impl LaneBuffers {
     const fn of(&mut self, urgency: Urgency) -> &mut Lane {
         match urgency {
             Urgency::Urgent => &mut self.urgent,
@@ -182,13 +182,13 @@ impl Lanes {
 /// Buffers that no session needs now.
 #[expect(clippy::vec_box, reason = "they are lent to sessions as boxes, and come back as boxes")]
 #[derive(Debug, Default)]
-pub(crate) struct Pool(Vec<Box<Lanes>>);
+pub(crate) struct Pool(Vec<Box<LaneBuffers>>);
 
 /// The messages that wait to be sent to one session.
 #[derive(Debug, Default)]
-pub(crate) struct Out(Option<Box<Lanes>>);
+pub(crate) struct Lanes(Option<Box<LaneBuffers>>);
 
-impl Out {
+impl Lanes {
     /// Appends what `encode` writes: one encoded message of the kind that `travel` names.
     pub(crate) fn push(&mut self, pool: &mut Pool, travel: Travel, encode: impl FnOnce(&mut Vec<u8>)) {
         let lanes = self.0.get_or_insert_with(|| pool.0.pop().unwrap_or_default());
@@ -279,12 +279,12 @@ mod tests {
         Message::Nack(Nack { nonce, echo: 1, reason: NackReason::TimingOut, fate: Fate::Unknown })
     }
 
-    fn push(out: &mut Out, pool: &mut Pool, urgency: Urgency, message: &Message<'_>) {
+    fn push(out: &mut Lanes, pool: &mut Pool, urgency: Urgency, message: &Message<'_>) {
         out.push(pool, Travel { kind: message.kind(), urgency, limit: 548 }, |bytes| message.encode(bytes));
     }
 
     /// Takes messages as long as they have not more than `room` bytes together.
-    fn drained(out: &mut Out, pool: &mut Pool, urgency: Urgency, room: usize) -> Vec<Vec<u8>> {
+    fn drained(out: &mut Lanes, pool: &mut Pool, urgency: Urgency, room: usize) -> Vec<Vec<u8>> {
         let mut taken: Vec<Vec<u8>> = Vec::new();
         let left = |taken: &Vec<Vec<u8>>, _, limit| {
             assert_eq!(limit, 548);
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn messages_leave_in_order_and_the_rest_stays() {
-        let (mut out, mut pool) = (Out::default(), Pool::default());
+        let (mut out, mut pool) = (Lanes::default(), Pool::default());
         for serial in 1..=3 {
             push(&mut out, &mut pool, Urgency::Urgent, &alive(serial));
         }
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn messages_of_several_kinds_keep_their_order_however_little_fits() {
         for room in [25, 30, 50, 60, 100, ALL] {
-            let (mut out, mut pool) = (Out::default(), Pool::default());
+            let (mut out, mut pool) = (Lanes::default(), Pool::default());
             let messages = [alive(1), alive(2), nack(3), alive(4), nack(5), nack(6), nack(7)];
             messages.iter().for_each(|message| push(&mut out, &mut pool, Urgency::Urgent, message));
             let mut all = Vec::new();
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn lane_that_is_never_empty_keeps_no_more_than_about_what_waits() {
-        let (mut out, mut pool) = (Out::default(), Pool::default());
+        let (mut out, mut pool) = (Lanes::default(), Pool::default());
         let len = alive(1).to_bytes().len();
         (0..1_000).for_each(|serial| push(&mut out, &mut pool, Urgency::Bulk, &alive(serial)));
         for round in 0..20_000 {
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn buffers_return_to_the_pool_when_both_lanes_are_empty() {
-        let (mut out, mut pool) = (Out::default(), Pool::default());
+        let (mut out, mut pool) = (Lanes::default(), Pool::default());
         push(&mut out, &mut pool, Urgency::Urgent, &alive(1));
         push(&mut out, &mut pool, Urgency::Bulk, &alive(2));
         drained(&mut out, &mut pool, Urgency::Urgent, ALL);
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn dropping_renewals_leaves_only_what_does_not_renew() {
-        let (mut out, mut pool) = (Out::default(), Pool::default());
+        let (mut out, mut pool) = (Lanes::default(), Pool::default());
         let ack = Message::Ack(Ack { nonce: 1, echo: 1, reply: Reply::Done(Done {}) });
         for message in [alive(1), nack(1), alive(2)] {
             push(&mut out, &mut pool, Urgency::Urgent, &message);

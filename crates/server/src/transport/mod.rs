@@ -32,7 +32,7 @@ struct LooseDatagram {
 
 /// What waits to be sent.
 #[derive(Debug)]
-pub(crate) struct Sending {
+pub(crate) struct Transport {
     /// Handshake answers, hints, challenges of addresses, answers for sessions that have ended.
     loose: VecDeque<LooseDatagram>,
     /// Sessions that have something to send, each once.
@@ -45,14 +45,14 @@ pub(crate) struct Sending {
     spare: Vec<Vec<u8>>,
 }
 
-impl Default for Sending {
+impl Default for Transport {
     fn default() -> Self {
         let (loose, line, spare) = (VecDeque::new(), VecDeque::new(), Vec::new());
         Self { loose, line, pool: Pool::default(), handshakes: PacketCounter::starting_at(1), spare }
     }
 }
 
-impl Sending {
+impl Transport {
     /// Buffers for the messages of sessions.
     pub(crate) const fn pool(&mut self) -> &mut Pool {
         &mut self.pool

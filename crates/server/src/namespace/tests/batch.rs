@@ -21,9 +21,9 @@ impl World {
         let terms = Terms { expect: List::of(expect), ..Terms::NONE };
         let message = Message::from(Batch { ask: ASK, items: List::of(items), terms });
         let data: Vec<&[u8]> = items.iter().map(carried).collect();
-        let before = self.overlay.has_writes() && !self.forgetful;
+        let before = self.store.has_writes() && !self.forgetful;
         let done = self.run(message, &data, |_| panic!("a batch grants nothing")).inspect_err(|_| {
-            assert_eq!(self.overlay.has_writes(), before, "a batch that fails has no effect");
+            assert_eq!(self.store.has_writes(), before, "a batch that fails has no effect");
         })?;
         let Ok(Reply::Batched(told)) = Reader::new(&done.reply).get() else { panic!("not a BATCHED reply") };
         let told = told.items.iter().collect();
@@ -77,7 +77,7 @@ fn what_a_batch_makes_and_takes_away_leaves_nothing_but_a_used_number() {
         let mut w = World::new();
         w.forgetful = forgetful;
         let (objects, bytes) =
-            (w.namespace.objects(&w.overlay.view(&Seen::default())), w.overlay.view(&Seen::default()).counter(Counter::Bytes));
+            (w.namespace.objects(&w.store.view(&Seen::default())), w.store.view(&Seen::default()).counter(Counter::Bytes));
         let items = [
             mkdir(ROOT_DIR, b"d").into(),
             create(made(0), b"f").into(),
@@ -90,8 +90,8 @@ fn what_a_batch_makes_and_takes_away_leaves_nothing_but_a_used_number() {
         ];
         let (plan, done) = w.batch(&items, &[]).unwrap();
         assert!(plan.affected() == [ROOT_DIR] && plan.removes().next().is_none() && done.iter().all(|result| result.version == 0));
-        assert_eq!(w.namespace.objects(&w.overlay.view(&Seen::default())), objects);
-        assert_eq!(w.overlay.view(&Seen::default()).counter(Counter::Bytes), bytes);
+        assert_eq!(w.namespace.objects(&w.store.view(&Seen::default())), objects);
+        assert_eq!(w.store.view(&Seen::default()).counter(Counter::Bytes), bytes);
         assert_eq!(w.attr(ROOT_DIR).map(|root| (root.nlink, root.size)), Ok((2, 0)));
         assert!(w.file(b"next") > done[4].object, "a number is used once");
         w.restart();

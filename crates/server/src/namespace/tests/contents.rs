@@ -22,7 +22,7 @@ pub(super) fn resize(object: ObjectId, size: u64) -> SetAttr<'static> {
 
 impl World {
     fn blocks(&mut self, object: ObjectId) -> Vec<(u32, usize)> {
-        self.disk.settle(&mut self.overlay);
+        self.disk.settle(&mut self.store);
         let blocks = self.disk.values.iter().filter_map(|(key, value)| match key {
             Key::Block(of, n) if *of == object => Some((*n, value.len())),
             _ => None,

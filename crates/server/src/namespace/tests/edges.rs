@@ -186,7 +186,7 @@ fn exchange_of_directories_across_parents_keeps_both_link_counts() {
     // Each knows its new parent: what is below whom has changed.
     assert_eq!(w.fails(rename((ROOT_DIR, b"a"), (y, b"in"), RenameRule::Replace)), Status::EINVAL);
     w.done(rename((ROOT_DIR, b"b"), (y, b"in"), RenameRule::Replace));
-    assert_eq!(w.namespace.place(&w.overlay.view(&Seen::default()), &mut Places::new(), x, 100), Ok(b"/a/x/in/y".to_vec()));
+    assert_eq!(w.namespace.place(&w.store.view(&Seen::default()), &mut Places::new(), x, 100), Ok(b"/a/x/in/y".to_vec()));
 }
 
 #[test]
@@ -197,13 +197,13 @@ fn place_is_cut_to_its_end_however_deep_it_is() {
         dir = w.dir(dir, b"d");
     }
     for max in [4, 5, 100] {
-        let Ok(place) = w.namespace.place(&w.overlay.view(&Seen::default()), &mut Places::new(), dir, max) else {
+        let Ok(place) = w.namespace.place(&w.store.view(&Seen::default()), &mut Places::new(), dir, max) else {
             panic!("all is in memory")
         };
         assert!(place.len() == max && place.starts_with(b"...") && place.ends_with(b"d"), "{max}");
     }
     let end = [&b"..."[..], &b"/d".repeat(64)].concat();
-    assert_eq!(w.namespace.place(&w.overlay.view(&Seen::default()), &mut Places::new(), dir, 600), Ok(end), "a list costs so much at most");
+    assert_eq!(w.namespace.place(&w.store.view(&Seen::default()), &mut Places::new(), dir, 600), Ok(end), "a list costs so much at most");
     assert_eq!(w.fails(rename((ROOT_DIR, b"d"), (dir, b"x"), RenameRule::Replace)), Status::EINVAL, "however deep");
 }
 
@@ -218,7 +218,7 @@ fn places_of_one_list_share_what_was_looked_up() {
     let mut places = Places::new();
     for (name, file) in files {
         let whole = [&b"/d".repeat(30)[..], b"/", &[name]].concat();
-        assert_eq!(w.namespace.place(&w.overlay.view(&Seen::default()), &mut places, file, 255), Ok(whole));
+        assert_eq!(w.namespace.place(&w.store.view(&Seen::default()), &mut places, file, 255), Ok(whole));
     }
 }
 
@@ -229,8 +229,8 @@ fn place_is_not_that_of_another_object_that_took_the_name() {
     w.done(link(f, ROOT_DIR, b"n"));
     w.done(unlink(ROOT_DIR, b"n"));
     let other = w.file(b"n");
-    assert_eq!(w.namespace.place(&w.overlay.view(&Seen::default()), &mut Places::new(), f, 255), Ok(vec![]));
-    assert_eq!(w.namespace.place(&w.overlay.view(&Seen::default()), &mut Places::new(), other, 255), Ok(b"/n".to_vec()));
+    assert_eq!(w.namespace.place(&w.store.view(&Seen::default()), &mut Places::new(), f, 255), Ok(vec![]));
+    assert_eq!(w.namespace.place(&w.store.view(&Seen::default()), &mut Places::new(), other, 255), Ok(b"/n".to_vec()));
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn bounds_stop_only_what_grows() {
     w.done(write(a, 0, b"", true));
     w.done(write(b, 0, b"12345678", false));
     w.done(rename((ROOT_DIR, b"a"), (ROOT_DIR, b"b"), RenameRule::Replace));
-    assert_eq!(w.namespace.objects(&w.overlay.view(&Seen::default())), 2);
+    assert_eq!(w.namespace.objects(&w.store.view(&Seen::default())), 2);
     w.done(write(a, 0, b"87654321", false));
     w.done(create(ROOT_DIR, b"d"));
 }

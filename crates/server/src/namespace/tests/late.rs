@@ -13,16 +13,16 @@ use cistern_wire::{CacheGrant, GetAttr, Message, ObjectId, Status, Want};
 
 /// A world whose store knows everything and whose memory nothing.
 fn forgotten(mut w: World) -> World {
-    w.disk.settle(&mut w.overlay);
-    w.overlay.forget_everything();
+    w.disk.settle(&mut w.store);
+    w.store.forget_everything();
     w
 }
 
 fn apply(w: &mut World, message: &Message<'_>) -> Result<(), PlanError> {
     let mutation = Mutation::of(message).expect("a mutation");
     let seen = Seen::default();
-    let plan = w.namespace.plan(&w.overlay.view(&seen), &mutation, &[], cx(77))?;
-    plan.commit(&mut w.overlay.view(&seen));
+    let plan = w.namespace.plan(&w.store.view(&seen), &mutation, &[], cx(77))?;
+    plan.commit(&mut w.store.view(&seen));
     Ok(())
 }
 
@@ -37,13 +37,13 @@ fn mutation_that_lacks_something_has_no_effect_however_often_it_is_run() {
     let mut rounds = 0;
     // Without its values, and with one more of them each time.
     while let Err(PlanError::NotCached(queries)) = apply(&mut w, &message) {
-        assert!(!w.overlay.has_writes());
+        assert!(!w.store.has_writes());
         assert_eq!(apply(&mut w, &message), Err(PlanError::NotCached(queries.clone())), "and says the same again");
         w.load(queries[..1].to_vec());
         rounds += 1;
         assert!(rounds < 50, "it comes to an end");
     }
-    assert!(rounds > 3 && w.overlay.has_writes());
+    assert!(rounds > 3 && w.store.has_writes());
     assert_eq!(super::reads::list(&mut w, d), []);
 }
 
@@ -79,24 +79,24 @@ fn answer_that_was_read_before_a_change_does_not_undo_it() {
     w.done(write(file, 0, b"old", false));
     let mut w = forgotten(w);
     let query = Query::Get(Key::Block(file, 0));
-    let asked = w.overlay.asked(vec![query]);
+    let asked = w.store.asked(vec![query]);
     w.disk.ask(asked);
     w.disk.read(0);
     // A write of the whole block needs nothing of the old one.
-    w.overlay.view(&Seen::default()).object(file).err();
+    w.store.view(&Seen::default()).object(file).err();
     let queries = vec![
         Query::Get(Key::Object(file)),
         Query::Get(Key::Counter(Counter::NextObject)),
         Query::Get(Key::Counter(Counter::Objects)),
         Query::Get(Key::Counter(Counter::Bytes)),
     ];
-    let asked = w.overlay.asked(queries);
+    let asked = w.store.asked(queries);
     w.disk.ask(asked);
     while w.disk.asked.len() > 1 {
-        assert!(w.overlay.loaded(w.disk.give(1)));
+        assert!(w.store.loaded(w.disk.give(1)));
     }
     w.done(write(file, 0, b"new", false));
-    assert!(w.overlay.loaded(w.disk.give(0)));
+    assert!(w.store.loaded(w.disk.give(0)));
     assert_eq!(w.contents(file), b"new");
 }
 
@@ -104,38 +104,38 @@ fn answer_that_was_read_before_a_change_does_not_undo_it() {
 fn what_changes_nothing_does_not_wait_for_changes_elsewhere() {
     let mut w = World::new();
     let file = w.file(b"a");
-    w.disk.settle(&mut w.overlay);
+    w.disk.settle(&mut w.store);
     let d = w.dir(ROOT_DIR, b"d");
     w.done(create(d, b"x"));
-    let sealed = w.overlay.seal().expect("written");
+    let sealed = w.store.seal().expect("written");
     let message = Message::from(write(file, 0, b"", false));
     let mutation = Mutation::of(&message).unwrap();
     let run = Seen::default();
-    let view = w.overlay.view(&run);
+    let view = w.store.view(&run);
     let Ok(plan) = w.namespace.plan(&view, &mutation, &[], cx(77)) else { panic!("it can be planned") };
     assert!(plan.affected().is_empty());
-    assert_eq!(run.depends_on(&w.overlay), None);
+    assert_eq!(run.depends_on(&w.store), None);
     let message = Message::from(open_or_create(d, b"x"));
     let run = Seen::default();
-    let view = w.overlay.view(&run);
+    let view = w.store.view(&run);
     assert!(w.namespace.plan(&view, &Mutation::of(&message).unwrap(), &[], cx(77)).is_ok());
-    assert_eq!(run.depends_on(&w.overlay), Some(sealed.id), "but what it shows must be durable");
+    assert_eq!(run.depends_on(&w.store), Some(sealed.id), "but what it shows must be durable");
 }
 
 #[test]
 fn absence_that_a_crash_could_take_back_is_not_shown_before() {
     let mut w = World::new();
     w.file(b"a");
-    w.disk.settle(&mut w.overlay);
+    w.disk.settle(&mut w.store);
     w.done(unlink(ROOT_DIR, b"a"));
-    let sealed = w.overlay.seal().expect("written");
+    let sealed = w.store.seal().expect("written");
     let names = [cistern_wire::Bytes8(b"a")];
     let lookup = cistern_wire::Lookup { ask: ASK, start: ROOT_DIR, want: Want::Nothing, names: super::list_of(&names) };
     for message in [Message::from(lookup), super::reads::read_dir(ROOT_DIR, b"", false).into()] {
         let run = Seen::default();
-        let view = w.overlay.view(&run);
+        let view = w.store.view(&run);
         let step = w.namespace.read(&view, &Reading::of(&message).unwrap(), SMALL, |_, _| CacheGrant::NONE, &mut Vec::new());
-        assert_eq!((step, run.depends_on(&w.overlay)), (Ok(()), Some(sealed.id)));
+        assert_eq!((step, run.depends_on(&w.store)), (Ok(()), Some(sealed.id)));
     }
 }
 
@@ -147,8 +147,8 @@ fn unreadable_block_is_eio_for_those_who_need_it_and_for_nobody_else() {
     let mut w = forgotten(w);
     w.attr(file).unwrap();
     let query = Query::Get(Key::Block(file, 0));
-    assert_eq!(w.overlay.asked(vec![query.clone()]).len(), 1);
-    assert!(!w.overlay.loaded(Loaded { query, answer: Answer::Failed }));
+    assert_eq!(w.store.asked(vec![query.clone()]).len(), 1);
+    assert!(!w.store.loaded(Loaded { query, answer: Answer::Failed }));
     assert_eq!(w.read(read(file, 0), SMALL), Err(Status::EIO));
     assert_eq!(w.fails(write(file, 5, b"x", false)), Status::EIO);
     assert_eq!(w.fails(resize(file, 5)), Status::EIO);
@@ -161,9 +161,9 @@ fn unreadable_block_is_eio_for_those_who_need_it_and_for_nobody_else() {
 
 /// Changes the store behind the server's back.
 fn damaged(mut w: World, damage: impl FnOnce(&mut World)) -> World {
-    w.disk.settle(&mut w.overlay);
+    w.disk.settle(&mut w.store);
     damage(&mut w);
-    w.overlay.forget_everything();
+    w.store.forget_everything();
     w
 }
 
@@ -198,7 +198,7 @@ fn directories_that_lie_in_each_other_end_in_an_error_and_not_in_a_circle() {
         w.disk.values.insert(Key::Object(d), Bytes::from(circle));
     });
     assert_eq!(w.fails(rename((ROOT_DIR, b"x"), (e, b"x"), RenameRule::Replace)), Status::EIO);
-    let _ends = w.namespace.place(&w.overlay.view(&Seen::default()), &mut Places::new(), ObjectId(99), 255);
+    let _ends = w.namespace.place(&w.store.view(&Seen::default()), &mut Places::new(), ObjectId(99), 255);
 }
 
 #[test]
@@ -206,9 +206,9 @@ fn root_without_the_counter_of_objects_is_a_damaged_store() {
     let mut w = damaged(World::new(), |w| {
         w.disk.values.remove(&Key::Counter(Counter::NextObject));
     });
-    w.overlay = StoreCache::new(CacheLimits::default());
+    w.store = StoreCache::new(CacheLimits::default());
     let end = loop {
-        let step = w.namespace.boot(&mut w.overlay.view(&Seen::default()), 1);
+        let step = w.namespace.boot(&mut w.store.view(&Seen::default()), 1);
         match step {
             Err(ReadError::NotCached(queries)) => w.load(queries),
             other => break other,

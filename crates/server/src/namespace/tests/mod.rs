@@ -35,7 +35,7 @@ const LARGE: usize = 60_000;
 /// A namespace, what is in memory of its store, and the store.
 struct World {
     namespace: Namespace,
-    overlay: StoreCache,
+    store: StoreCache,
     disk: Disk,
     wall_ns: i64,
     /// Whether everything is forgotten before every operation, so that all of it has to be loaded again.
@@ -52,7 +52,7 @@ impl World {
     fn with(limits: NamespaceLimits) -> Self {
         let mut world = Self {
             namespace: Namespace::new(limits),
-            overlay: StoreCache::new(CacheLimits { bytes_max: 1 << 30 }),
+            store: StoreCache::new(CacheLimits { bytes_max: 1 << 30 }),
             disk: Disk::default(),
             wall_ns: 1_000,
             forgetful: false,
@@ -64,38 +64,38 @@ impl World {
 
     fn boot(&mut self) {
         loop {
-            let step = self.namespace.boot(&mut self.overlay.view(&Seen::default()), self.wall_ns);
+            let step = self.namespace.boot(&mut self.store.view(&Seen::default()), self.wall_ns);
             match step {
                 Ok(()) => break,
                 Err(ReadError::NotCached(queries)) => self.load(queries),
                 Err(ReadError::Failed(status)) => panic!("{status:?}"),
             }
         }
-        self.disk.settle(&mut self.overlay);
+        self.disk.settle(&mut self.store);
     }
 
     /// A server that was restarted on the same store.
     fn restart(&mut self) {
-        self.disk.settle(&mut self.overlay);
-        self.overlay = StoreCache::new(CacheLimits { bytes_max: 1 << 30 });
+        self.disk.settle(&mut self.store);
+        self.store = StoreCache::new(CacheLimits { bytes_max: 1 << 30 });
         self.boot();
     }
 
     fn load(&mut self, queries: Vec<Query>) {
         assert!(!queries.is_empty(), "an operation that lacks nothing waits for ever");
         self.waits += 1;
-        let new = self.overlay.asked(queries);
+        let new = self.store.asked(queries);
         self.disk.ask(new);
         while !self.disk.asked.is_empty() {
-            assert!(self.overlay.loaded(self.disk.give(0)));
+            assert!(self.store.loaded(self.disk.give(0)));
         }
     }
 
     fn begin(&mut self) {
         self.wall_ns += 1_000;
         if self.forgetful {
-            self.disk.settle(&mut self.overlay);
-            self.overlay.forget_everything();
+            self.disk.settle(&mut self.store);
+            self.store.forget_everything();
         }
     }
 
@@ -123,13 +123,13 @@ impl World {
         let mutation = Mutation::of(&message).expect("a mutation");
         self.begin();
         loop {
-            let written = self.overlay.has_writes();
+            let written = self.store.has_writes();
             let seen = Seen::default();
-            let queries = match self.namespace.plan(&self.overlay.view(&seen), &mutation, data, cx(self.wall_ns)) {
+            let queries = match self.namespace.plan(&self.store.view(&seen), &mutation, data, cx(self.wall_ns)) {
                 Ok(plan) => {
                     let (affected, removed) = (plan.affected().to_vec(), plan.removes().collect());
-                    assert_eq!(self.overlay.has_writes(), written, "a plan has no effect");
-                    let applied = plan.commit(&mut self.overlay.view(&seen));
+                    assert_eq!(self.store.has_writes(), written, "a plan has no effect");
+                    let applied = plan.commit(&mut self.store.view(&seen));
                     let gone = applied.changes().filter(|(_, became)| *became == Became::Gone).map(|(attr, _)| attr.object).collect();
                     let mut reply = Vec::new();
                     applied.encode(grant, &mut reply);
@@ -138,7 +138,7 @@ impl World {
                 Err(PlanError::NotCached(queries)) => queries,
                 Err(PlanError::Failed { status, item }) => return Err((status, item)),
             };
-            assert_eq!(self.overlay.has_writes(), written, "an operation that lacks something has no effect");
+            assert_eq!(self.store.has_writes(), written, "an operation that lacks something has no effect");
             self.load(queries);
         }
     }
@@ -153,9 +153,9 @@ impl World {
     #[track_caller]
     fn fails<'a>(&mut self, message: impl Into<Message<'a>>) -> Status {
         // A forgetful world settles all writes before the operation.
-        let before = self.overlay.has_writes() && !self.forgetful;
+        let before = self.store.has_writes() && !self.forgetful;
         let status = self.change(message.into()).expect_err("it fails");
-        assert_eq!(self.overlay.has_writes(), before);
+        assert_eq!(self.store.has_writes(), before);
         status
     }
 
@@ -174,7 +174,7 @@ impl World {
                 asked.push(object);
                 CacheGrant { mode, generation: Generation(object.0) }
             };
-            let step = self.namespace.read(&self.overlay.view(&Seen::default()), &reading, room, grant, &mut reply);
+            let step = self.namespace.read(&self.store.view(&Seen::default()), &reading, room, grant, &mut reply);
             match step {
                 Ok(()) => {
                     assert!(reply.len() <= room, "{} bytes do not fit {room}", reply.len());
@@ -305,7 +305,7 @@ fn root_is_made_once_and_found_after_a_restart() {
     let made = w.file(b"a");
     w.restart();
     assert_eq!(w.attr(ROOT_DIR).unwrap().size, 1);
-    assert_eq!(w.namespace.objects(&w.overlay.view(&Seen::default())), 2);
+    assert_eq!(w.namespace.objects(&w.store.view(&Seen::default())), 2);
     assert!(w.file(b"b") > made, "ids go on where they were");
 }
 
@@ -313,9 +313,9 @@ fn root_is_made_once_and_found_after_a_restart() {
 fn store_without_its_root_is_not_taken_for_a_new_one() {
     let mut w = World::new();
     w.disk.values.remove(&crate::store::Key::Object(ROOT_DIR));
-    w.overlay = StoreCache::new(CacheLimits::default());
+    w.store = StoreCache::new(CacheLimits::default());
     loop {
-        let step = w.namespace.boot(&mut w.overlay.view(&Seen::default()), 1);
+        let step = w.namespace.boot(&mut w.store.view(&Seen::default()), 1);
         match step {
             Err(ReadError::NotCached(queries)) => w.load(queries),
             other => {
@@ -330,28 +330,28 @@ fn store_without_its_root_is_not_taken_for_a_new_one() {
 fn existing_objects_exist_and_others_are_stale() {
     let mut w = World::new();
     let file = w.file(b"a");
-    assert_eq!(w.namespace.exists(&w.overlay.view(&Seen::default()), file), Ok(()));
+    assert_eq!(w.namespace.exists(&w.store.view(&Seen::default()), file), Ok(()));
     w.done(unlink(ROOT_DIR, b"a"));
-    assert_eq!(w.namespace.exists(&w.overlay.view(&Seen::default()), file), Err(ReadError::Failed(Status::ESTALE)));
+    assert_eq!(w.namespace.exists(&w.store.view(&Seen::default()), file), Err(ReadError::Failed(Status::ESTALE)));
 }
 
 #[test]
 fn a_reply_depends_on_the_batch_of_the_change_that_it_shows() {
     let mut w = World::new();
     w.done(create(ROOT_DIR, b"a"));
-    let batch = w.overlay.open_batch();
-    let sealed = w.overlay.seal().expect("written");
+    let batch = w.store.open_batch();
+    let sealed = w.store.seal().expect("written");
     let file = ObjectId(2);
     for reading in [Message::from(GetAttr { ask: ASK, object: file, want: Want::Nothing }), read(file, 0).into()] {
         let run = Seen::default();
-        let view = w.overlay.view(&run);
+        let view = w.store.view(&run);
         let reading = Reading::of(&reading).unwrap();
         let step = w.namespace.read(&view, &reading, SMALL, |_, _| CacheGrant::NONE, &mut vec![]);
-        assert_eq!((step, run.depends_on(&w.overlay)), (Ok(()), Some(batch)));
+        assert_eq!((step, run.depends_on(&w.store)), (Ok(()), Some(batch)));
     }
-    w.overlay.durable(sealed.id);
+    w.store.durable(sealed.id);
     let run = Seen::default();
-    let view = w.overlay.view(&run);
+    let view = w.store.view(&run);
     assert_eq!(w.namespace.exists(&view, file), Ok(()));
-    assert_eq!(run.depends_on(&w.overlay), None);
+    assert_eq!(run.depends_on(&w.store), None);
 }

@@ -173,9 +173,9 @@ fn compare(w: &mut World, tree: &Tree) {
             assert_eq!((attr.size, w.contents(ObjectId(id))), (node.contents.len() as u64, node.contents.clone()), "#{id}");
         }
     }
-    assert_eq!(w.namespace.objects(&w.overlay.view(&Seen::default())), tree.nodes.len() as u64);
+    assert_eq!(w.namespace.objects(&w.store.view(&Seen::default())), tree.nodes.len() as u64);
     let bytes: usize = tree.nodes.values().map(|node| node.contents.len() + node.xattrs.values().map(Vec::len).sum::<usize>()).sum();
-    assert_eq!(w.overlay.view(&Seen::default()).counter(Counter::Bytes), Ok(bytes as u64));
+    assert_eq!(w.store.view(&Seen::default()).counter(Counter::Bytes), Ok(bytes as u64));
     assert_eq!(w.attr(ROOT_DIR).map(|attr| attr.kind), Ok(Directory));
 }
 

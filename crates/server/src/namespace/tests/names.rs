@@ -68,7 +68,7 @@ fn object_goes_with_its_last_name() {
     assert_eq!(w.done(unlink(ROOT_DIR, b"b"))[1].attr.nlink, 0);
     assert_eq!(w.attr(file), Err(Status::ESTALE));
     assert_eq!(w.fails(unlink(ROOT_DIR, b"b")), Status::ENOENT);
-    assert_eq!(w.namespace.objects(&w.overlay.view(&Seen::default())), 1);
+    assert_eq!(w.namespace.objects(&w.store.view(&Seen::default())), 1);
     assert!(w.file(b"a") > file, "an id is never used again");
 }
 

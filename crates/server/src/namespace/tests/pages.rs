@@ -83,7 +83,7 @@ fn reading_leaves_no_trace() {
     let l = w.done(symlink(ROOT_DIR, b"l", b"d/f"))[1].attr.object;
     let objects = [ROOT_DIR, d, f, l];
     let before = objects.map(|object| w.attr(object).unwrap());
-    w.disk.settle(&mut w.overlay);
+    w.disk.settle(&mut w.store);
     let (path, link) = ([Bytes8(b"d"), Bytes8(b"f")], [Bytes8(b"l")]);
     let lookup = |names| Message::from(Lookup { ask: ASK, start: ROOT_DIR, want: Want::Exclusive, names });
     let reads = [
@@ -96,7 +96,7 @@ fn reading_leaves_no_trace() {
     ];
     for message in reads {
         w.read(message, SMALL).unwrap();
-        assert!(!w.overlay.has_writes(), "{message:?} wrote something");
+        assert!(!w.store.has_writes(), "{message:?} wrote something");
     }
     assert_eq!(objects.map(|object| w.attr(object).unwrap()), before);
 }

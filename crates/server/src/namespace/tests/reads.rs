@@ -206,10 +206,10 @@ fn place_is_the_path_by_which_an_object_was_named_last() {
     let mut w = World::new();
     let d = w.dir(ROOT_DIR, b"jobs");
     let f = w.done(create(d, b"nightly"))[1].attr.object;
-    let place = |w: &mut World, max| w.namespace.place(&w.overlay.view(&Seen::default()), &mut Places::new(), f, max);
+    let place = |w: &mut World, max| w.namespace.place(&w.store.view(&Seen::default()), &mut Places::new(), f, max);
     assert_eq!(place(&mut w, 255), Ok(b"/jobs/nightly".to_vec()));
     assert_eq!(place(&mut w, 10), Ok(b"...nightly".to_vec()));
-    assert_eq!(w.namespace.place(&w.overlay.view(&Seen::default()), &mut Places::new(), ROOT_DIR, 9), Ok(b"/".to_vec()));
+    assert_eq!(w.namespace.place(&w.store.view(&Seen::default()), &mut Places::new(), ROOT_DIR, 9), Ok(b"/".to_vec()));
     w.done(rename((ROOT_DIR, b"jobs"), (ROOT_DIR, b"tasks"), RenameRule::Replace));
     assert_eq!(place(&mut w, 255), Ok(b"/tasks/nightly".to_vec()));
     w.done(super::link(f, ROOT_DIR, b"n"));

@@ -116,7 +116,7 @@ fn exchange_swaps_two_names_of_any_kind() {
     assert_eq!(counts[..2], [(4, 2), (2, 1)]);
     assert_eq!(w.names(ROOT_DIR), [(b"d".to_vec(), d), (b"l".to_vec(), sub)]);
     assert_eq!(w.names(d), [(b"sub".to_vec(), l)]);
-    assert_eq!(w.namespace.place(&w.overlay.view(&Seen::default()), &mut Places::new(), sub, 100), Ok(b"/l".to_vec()));
+    assert_eq!(w.namespace.place(&w.store.view(&Seen::default()), &mut Places::new(), sub, 100), Ok(b"/l".to_vec()));
 }
 
 #[test]

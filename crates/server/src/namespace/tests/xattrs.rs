@@ -74,7 +74,7 @@ fn attributes_are_set_read_listed_and_taken_away_on_every_kind_of_object() {
             assert_eq!(w.fails(remove_xattr(object, b"user.b")), Status::ENODATA);
             w.done(remove_xattr(object, b"user.a"));
             assert_eq!(names(&mut w, object, SMALL), Ok(vec![]));
-            w.disk.settle(&mut w.overlay);
+            w.disk.settle(&mut w.store);
             assert!(!w.disk.values.contains_key(&Key::Xattrs(object)), "nothing is left");
         }
     }
@@ -110,7 +110,7 @@ fn rules_names_and_values_out_of_bounds_are_errors() {
     assert_eq!(get_in(&mut w, file, b"b", 0, SMALL), Ok(most.clone()), "in many pages");
     let both = SetXattr { data: Bytes16(b"x"), ..staged };
     assert_eq!(w.change_with(both.into(), &[&most]).err(), Some(Status::EINVAL), "from a stage or from the message, not both");
-    assert_eq!(w.overlay.view(&Seen::default()).counter(Counter::Bytes), Ok(most.len() as u64));
+    assert_eq!(w.store.view(&Seen::default()).counter(Counter::Bytes), Ok(most.len() as u64));
 }
 
 #[test]
@@ -152,12 +152,12 @@ fn attributes_belong_to_the_object_and_go_with_its_last_name() {
     w.done(unlink(dir, b"f"));
     w.restart();
     assert_eq!(get(&mut w, file, b"a", 0), Ok(b"12345".to_vec()));
-    assert_eq!(w.overlay.view(&Seen::default()).counter(Counter::Bytes), Ok(8));
+    assert_eq!(w.store.view(&Seen::default()).counter(Counter::Bytes), Ok(8));
     w.forgetful = true;
     w.file(b"h");
     w.done(rename((ROOT_DIR, b"h"), (ROOT_DIR, b"g"), RenameRule::Replace));
     w.done(rmdir(ROOT_DIR, b"d"));
-    w.disk.settle(&mut w.overlay);
+    w.disk.settle(&mut w.store);
     assert!(!w.disk.values.keys().any(|key| matches!(key, Key::Xattrs(_))));
     assert_eq!(w.disk.counter(Counter::Bytes), 0);
 }
@@ -167,9 +167,9 @@ fn a_record_that_says_otherwise_than_its_object_is_a_damaged_store() {
     let mut w = World::new();
     let file = w.file(b"f");
     w.done(set_xattr(file, b"a", b"x"));
-    w.disk.settle(&mut w.overlay);
+    w.disk.settle(&mut w.store);
     w.disk.values.remove(&Key::Xattrs(file));
-    w.overlay.forget_everything();
+    w.store.forget_everything();
     assert_eq!(get(&mut w, file, b"a", 0), Err(Status::EIO));
     assert_eq!(w.fails(unlink(ROOT_DIR, b"f")), Status::EIO);
 }

@@ -60,7 +60,7 @@ fn files_of_which_nothing_is_in_the_way_go_with_the_end_of_their_session_and_oth
         // Its own cache lock of the directory is not in the way: nothing of it can be used again.
         world.cache(&mut owner, ROOT);
         if forgotten {
-            world.server.overlay.forget_everything();
+            world.server.store.forget_everything();
         }
         let serial = owner.serial();
         world.stalled = true;
@@ -243,7 +243,7 @@ fn removal_that_fails_is_tried_again() {
     let mut world = World::new();
     let (mut owner, mut other) = (world.open(1), world.open(2));
     let object = ephemeral(&mut world, &mut owner, "m").object;
-    world.server.overlay.forget_everything();
+    world.server.store.forget_everything();
     let record = world.disk.values.insert(Key::Object(object), bytes::Bytes::from_static(b"cannot be read")).unwrap();
     close(&mut world, &mut owner);
     assert_eq!(records(&world).len(), 1, "nobody knows where it is");
@@ -291,7 +291,7 @@ fn session_ends_although_two_of_its_files_cannot_be_read() {
     ephemeral(&mut world, &mut owner, "b");
     ephemeral(&mut world, &mut owner, "c");
     break_both(&mut world, a, "b");
-    world.server.overlay.forget_everything();
+    world.server.store.forget_everything();
     world.stalled = true;
     let serial = owner.serial();
     world.send(&mut owner, &[EndSession { serial, reason: EndReason::Close }.into()]);

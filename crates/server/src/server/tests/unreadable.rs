@@ -11,7 +11,7 @@ fn break_all(world: &mut World, objects: &[ObjectId]) {
     for object in objects {
         assert!(world.disk.values.insert(Key::Object(*object), bytes::Bytes::from_static(b"cannot be read")).is_some());
     }
-    world.server.overlay.forget_everything();
+    world.server.store.forget_everything();
 }
 
 /// What the peer's request is answered when the store answers one question in each turn.

@@ -13,12 +13,12 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-fn demand(generation: u64) -> Body {
-    Body::Demand { lock: LOCK, generation: Generation(generation), keep: Keep::Nothing }
+fn demand(generation: u64) -> Notice {
+    Notice::Demand { lock: LOCK, generation: Generation(generation), keep: Keep::Nothing }
 }
 
 struct Bench {
-    outbox: Outbox,
+    notices: NoticeQueue,
     config: Config,
     rng: Rng,
     at: Duration,
@@ -27,7 +27,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let config = Config::default();
-        Self { outbox: Outbox::new(&config, config.lease, HANDSHAKE), config, rng: Rng::from_seed([3; 32]), at: Duration::ZERO }
+        Self { notices: NoticeQueue::new(&config, config.lease, HANDSHAKE), config, rng: Rng::from_seed([3; 32]), at: Duration::ZERO }
     }
 
     /// Sends what is due; gives the numbers sent.
@@ -35,7 +35,7 @@ impl Bench {
         let ns = u64::try_from(self.at.as_nanos()).unwrap();
         let clock = Clock { now: Instant::new(ns, ns), listened: self.at };
         let mut sent = Vec::new();
-        self.outbox.send_due(clock, &self.config, &mut self.rng, |message| {
+        self.notices.send_due(clock, &self.config, &mut self.rng, |message| {
             sent.push(match message {
                 Message::Demand(m) => m.seq,
                 Message::Grant(m) => m.seq,
@@ -50,8 +50,8 @@ impl Bench {
 
     /// Goes to the next deadline.
     fn turn(&mut self) -> NoticeVerdict {
-        self.at = self.outbox.next_deadline(&self.config).unwrap();
-        self.outbox.on_deadline(self.at, &self.config)
+        self.at = self.notices.next_deadline(&self.config).unwrap();
+        self.notices.on_deadline(self.at, &self.config)
     }
 }
 
@@ -66,7 +66,7 @@ impl Bench {
 fn delivery_fails_after_three_unanswered_transmissions_and_td_not_before() {
     let mut bench = Bench::new();
     bench.at = ms(1_000);
-    bench.outbox.add(demand(1));
+    bench.notices.add(demand(1));
     let mut sends = Vec::new();
     let failed = loop {
         if !bench.send().is_empty() {
@@ -87,10 +87,10 @@ fn silent_agent_whose_round_trip_is_known_fails_after_td_at_every_lease_period()
     for lease in [100, 200, 500, 1_000, 2_000, 10_000].map(ms) {
         for (measured, seed) in [ms(1), lease / 100].into_iter().flat_map(|measured| (0..20).map(move |seed| (measured, seed))) {
             let config = Config::for_lease(lease);
-            let outbox = Outbox::new(&config, config.lease, HANDSHAKE);
-            let mut bench = Bench { outbox, config, rng: Rng::from_seed([seed; 32]), at: Duration::ZERO };
-            bench.outbox.rtt.sample(measured);
-            bench.outbox.add(demand(1));
+            let notices = NoticeQueue::new(&config, config.lease, HANDSHAKE);
+            let mut bench = Bench { notices, config, rng: Rng::from_seed([seed; 32]), at: Duration::ZERO };
+            bench.notices.rtt.sample(measured);
+            bench.notices.add(demand(1));
             let mut sends = Vec::new();
             loop {
                 if !bench.send().is_empty() {
@@ -102,7 +102,7 @@ fn silent_agent_whose_round_trip_is_known_fails_after_td_at_every_lease_period()
             }
             let td = bench.config.delivery_timeout;
             assert!(
-                sends.len() >= 3 && bench.at - sends[sends.len() - 1] >= bench.outbox.rtt.rto(),
+                sends.len() >= 3 && bench.at - sends[sends.len() - 1] >= bench.notices.rtt.rto(),
                 "τ {lease:?}: {sends:?}, {:?}",
                 bench.at
             );
@@ -114,8 +114,8 @@ fn silent_agent_whose_round_trip_is_known_fails_after_td_at_every_lease_period()
 #[test]
 fn slow_path_postpones_the_failure_until_each_transmission_had_its_round_trip() {
     let mut bench = Bench::new();
-    bench.outbox.rtt.sample(ms(240));
-    bench.outbox.add(demand(1));
+    bench.notices.rtt.sample(ms(240));
+    bench.notices.add(demand(1));
     let mut last = bench.at;
     let mut transmissions = 0;
     loop {
@@ -134,14 +134,14 @@ fn slow_path_postpones_the_failure_until_each_transmission_had_its_round_trip() 
 #[test]
 fn receipt_settles_its_notice_once() {
     let mut bench = Bench::new();
-    bench.outbox.add(demand(1));
-    bench.outbox.add(Body::Probe);
+    bench.notices.add(demand(1));
+    bench.notices.add(Notice::Probe);
     assert_eq!(bench.send(), [1, 2]);
     assert_eq!(bench.send(), [], "nothing is due");
-    assert_eq!(bench.outbox.receipt(1, Instant::new(5, 5)), Some(demand(1)));
-    assert_eq!(bench.outbox.receipt(1, Instant::new(5, 5)), None);
-    assert_eq!(bench.outbox.receipt(9, Instant::new(5, 5)), None);
-    assert_eq!(bench.outbox.len(), 1);
+    assert_eq!(bench.notices.receipt(1, Instant::new(5, 5)), Some(demand(1)));
+    assert_eq!(bench.notices.receipt(1, Instant::new(5, 5)), None);
+    assert_eq!(bench.notices.receipt(9, Instant::new(5, 5)), None);
+    assert_eq!(bench.notices.len(), 1);
 }
 
 //= wire-spec.md#11-3-failure-and-ending
@@ -151,36 +151,36 @@ fn receipt_settles_its_notice_once() {
 fn release_of_the_generation_or_a_newer_one_acknowledges_the_demand() {
     for (released, settled) in [(4, false), (5, true), (6, true)] {
         let mut bench = Bench::new();
-        bench.outbox.add(demand(5));
+        bench.notices.add(demand(5));
         bench.send();
-        bench.outbox.released(LOCK, Generation(released));
-        assert_eq!(bench.outbox.is_empty(), settled, "release of {released}");
+        bench.notices.released(LOCK, Generation(released));
+        assert_eq!(bench.notices.is_empty(), settled, "release of {released}");
     }
 }
 
 #[test]
 fn newer_demand_replaces_the_older_under_a_new_number() {
     let mut bench = Bench::new();
-    bench.outbox.add(demand(5));
+    bench.notices.add(demand(5));
     assert_eq!(bench.send(), [1]);
-    bench.outbox.add(demand(8));
-    assert_eq!(bench.outbox.receipt(1, Instant::new(1, 1)), None, "a receipt of the older says nothing about the newer");
+    bench.notices.add(demand(8));
+    assert_eq!(bench.notices.receipt(1, Instant::new(1, 1)), None, "a receipt of the older says nothing about the newer");
     assert_eq!(bench.send(), [2]);
-    assert_eq!(bench.outbox.receipt(2, Instant::new(1, 1)), Some(demand(8)));
+    assert_eq!(bench.notices.receipt(2, Instant::new(1, 1)), Some(demand(8)));
 }
 
 #[test]
 fn repeated_demand_is_neither_sent_twice_nor_given_more_time() {
     let mut bench = Bench::new();
-    bench.outbox.add(demand(5));
-    bench.outbox.add(demand(5));
+    bench.notices.add(demand(5));
+    bench.notices.add(demand(5));
     assert_eq!(bench.send(), [1]);
-    bench.outbox.receipt(1, Instant::new(1, 1));
-    bench.outbox.owe(LOCK, Generation(5), ms(10));
-    bench.outbox.owe(LOCK, Generation(5), ms(20));
-    assert_eq!(bench.outbox.next_owed(), Some(ms(10)));
-    bench.outbox.owe(LOCK, Generation(6), ms(30));
-    assert_eq!(bench.outbox.next_owed(), Some(ms(30)));
+    bench.notices.receipt(1, Instant::new(1, 1));
+    bench.notices.owe(LOCK, Generation(5), ms(10));
+    bench.notices.owe(LOCK, Generation(5), ms(20));
+    assert_eq!(bench.notices.next_owed(), Some(ms(10)));
+    bench.notices.owe(LOCK, Generation(6), ms(30));
+    assert_eq!(bench.notices.next_owed(), Some(ms(30)));
 }
 
 #[test]
@@ -189,10 +189,10 @@ fn only_a_window_of_notices_is_on_the_way_at_once() {
     bench.config.notices_in_flight = 2;
     for n in 0..5 {
         let lock = LockId { object: ObjectId(n), class: LockClass::Cache };
-        bench.outbox.add(Body::Demand { lock, generation: Generation(1), keep: Keep::Nothing });
+        bench.notices.add(Notice::Demand { lock, generation: Generation(1), keep: Keep::Nothing });
     }
     assert_eq!(bench.send(), [1, 2]);
-    bench.outbox.receipt(1, Instant::new(1, 1));
+    bench.notices.receipt(1, Instant::new(1, 1));
     assert_eq!(bench.send(), [3]);
 }
 
@@ -200,52 +200,52 @@ fn only_a_window_of_notices_is_on_the_way_at_once() {
 fn one_probe_is_on_the_way_however_often_a_session_is_asked_for() {
     let mut bench = Bench::new();
     for _ in 0..3 {
-        bench.outbox.add(Body::Probe);
+        bench.notices.add(Notice::Probe);
     }
     assert_eq!(bench.send(), [1]);
-    bench.outbox.receipt(1, Instant::new(1, 1));
-    bench.outbox.add(Body::Probe);
+    bench.notices.receipt(1, Instant::new(1, 1));
+    bench.notices.add(Notice::Probe);
     assert_eq!(bench.send(), [2]);
 }
 
 #[test]
 fn notice_without_room_stays_due() {
     let mut bench = Bench::new();
-    bench.outbox.add(Body::Probe);
+    bench.notices.add(Notice::Probe);
     let clock = Clock { now: Instant::new(1, 1), listened: ms(1) };
-    bench.outbox.send_due(clock, &bench.config, &mut bench.rng, |_| false);
-    assert!(bench.outbox.has_due(&bench.config));
-    assert_eq!(bench.outbox.next_deadline(&bench.config), None);
+    bench.notices.send_due(clock, &bench.config, &mut bench.rng, |_| false);
+    assert!(bench.notices.has_due(&bench.config));
+    assert_eq!(bench.notices.next_deadline(&bench.config), None);
 }
 
 #[test]
 fn owed_lock_is_overdue_until_it_came_back() {
     let mut bench = Bench::new();
     let other = LockId { object: ObjectId(8), class: LockClass::Cache };
-    bench.outbox.owe(LOCK, Generation(3), ms(10));
-    bench.outbox.owe(other, Generation(4), ms(20));
-    assert_eq!(bench.outbox.next_owed(), Some(ms(10)));
-    bench.outbox.released(LOCK, Generation(3));
-    assert_eq!(bench.outbox.next_owed(), Some(ms(20)));
-    assert_eq!(bench.outbox.overdue(ms(19)), None);
+    bench.notices.owe(LOCK, Generation(3), ms(10));
+    bench.notices.owe(other, Generation(4), ms(20));
+    assert_eq!(bench.notices.next_owed(), Some(ms(10)));
+    bench.notices.released(LOCK, Generation(3));
+    assert_eq!(bench.notices.next_owed(), Some(ms(20)));
+    assert_eq!(bench.notices.overdue(ms(19)), None);
     for _ in 0..2 {
-        assert_eq!(bench.outbox.overdue(ms(20)), Some((other, Generation(4))));
+        assert_eq!(bench.notices.overdue(ms(20)), Some((other, Generation(4))));
     }
-    bench.outbox.settle_owed(other);
-    assert_eq!((bench.outbox.overdue(ms(20)), bench.outbox.next_owed()), (None, None));
+    bench.notices.settle_owed(other);
+    assert_eq!((bench.notices.overdue(ms(20)), bench.notices.next_owed()), (None, None));
 }
 
 #[test]
 fn end_of_a_wait_is_remembered_for_a_late_cancel() {
     let mut bench = Bench::new();
     let generation = Generation(9);
-    bench.outbox.add(Body::Grant { nonce: 4, lock: LOCK, mode: Mode::Shared, generation, run: 1 });
-    bench.outbox.wait_ended(5, None);
-    assert_eq!(bench.outbox.ended_wait(4), Some(Some(generation)));
-    assert_eq!(bench.outbox.ended_wait(5), Some(None));
-    assert_eq!(bench.outbox.ended_wait(6), None);
+    bench.notices.add(Notice::Grant { nonce: 4, lock: LOCK, mode: Mode::Shared, generation, run: 1 });
+    bench.notices.wait_ended(5, None);
+    assert_eq!(bench.notices.ended_wait(4), Some(Some(generation)));
+    assert_eq!(bench.notices.ended_wait(5), Some(None));
+    assert_eq!(bench.notices.ended_wait(6), None);
     for nonce in 100..200 {
-        bench.outbox.wait_ended(nonce, None);
+        bench.notices.wait_ended(nonce, None);
     }
-    assert_eq!(bench.outbox.ended_wait(4), None, "bounded");
+    assert_eq!(bench.notices.ended_wait(4), None, "bounded");
 }

@@ -63,13 +63,13 @@ impl Disk {
     }
 
     /// Answers and syncs all there is.
-    pub(crate) fn settle(&mut self, overlay: &mut StoreCache) {
-        self.batches.extend(overlay.seal());
+    pub(crate) fn settle(&mut self, store: &mut StoreCache) {
+        self.batches.extend(store.seal());
         while let Some(batch) = self.sync() {
-            overlay.durable(batch);
+            store.durable(batch);
         }
         while !self.asked.is_empty() {
-            assert!(overlay.loaded(self.give(0)), "a value of the disk is unreadable");
+            assert!(store.loaded(self.give(0)), "a value of the disk is unreadable");
         }
     }
 
