@@ -4,11 +4,14 @@
 //! by `poll_decision`. Implements `wire-spec.md` sections 11.3 and 11.4.
 //! Invariant: one demand for each generation and kind; at most so many unanswered as the bound says, the others wait their turn.
 //! A demand to a session that is timing out waits for its rescue; to one that has ended none goes out, but its lock is freed first.
-//! Leaves to others: delivering it, and what happens when it is not complied with (the machine).
+//! Leaves to others: delivering it, and what happens when it is not complied with (`sessions::notices`, which has a record of its own for
+//! each lock. The two cannot be one, for neither outlives the other: a new grant settles the demand, while its notice is repeated until
+//! it is receipted (section 6.4); a receipt ends the notice, while the lock is still demanded).
 
-use super::table::{Hold, LockAccess};
+use super::table::{Hold, LockAccess, SessionLocks};
 use super::{LockDecision, LockLimits, LockTable};
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_wire::{Generation, Keep, LockClass, ObjectId};
 use hashbrown::HashMap;
@@ -38,82 +41,70 @@ struct Hot {
     until: Instant,
 }
 
-/// Whether the second is asked for although the first was.
-const fn stronger(now: Keep, before: Option<Keep>) -> bool {
-    match before {
-        None => true,
-        Some(before) => matches!((now, before), (Keep::Nothing, Keep::Shared)),
+/// What is demanded of one hold, under its present generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Demand {
+    /// What its session may keep.
+    keep: Keep,
+    /// What it was told that it may keep; `None`: it was told nothing yet.
+    told: Option<Keep>,
+}
+
+impl Demand {
+    /// Whether its session is still to be told.
+    fn is_due(&self) -> bool {
+        self.told != Some(self.keep)
     }
 }
 
 impl LockTable {
     /// Asks a lock back, unless that or more was asked already for this generation.
     pub(super) fn demand(&mut self, now: Instant, at: u32, keep: Keep) {
-        let hold = &self.table.holds[at];
-        let (generation, first) = (hold.generation, hold.demand.is_none());
-        if !stronger(keep, hold.demand) {
+        let hold = &mut self.table.holds[at];
+        let before = hold.demand;
+        if before.is_some_and(|before| before.keep <= keep) {
             return;
         }
-        if !matches!(self.table.sessions[hold.session].access, LockAccess::Active | LockAccess::Suspended) {
-            // Nobody is told any more: what is waited for is only noted, so that the sweep comes to it first.
-            self.table.holds[at].demand = Some(keep);
-            if first {
-                self.table.move_in_session(at, true);
-            }
-            return;
-        }
-        let due_already = hold.demand != hold.sent;
-        if first && keep == Keep::Nothing {
-            let lock = self.table.entries[hold.entry].lock;
-            let age = now.since(hold.since);
-            if lock.class == LockClass::Cache {
-                self.demands.note_age(now, lock.object, age < self.limits.hot_below, &self.limits);
-            }
-        }
-        self.table.holds[at].demand = Some(keep);
-        if first {
+        hold.demand = Some(Demand { keep, told: before.and_then(|before| before.told) });
+        let &mut Hold { generation, since, entry, session, .. } = hold;
+        if before.is_none() {
             self.table.move_in_session(at, true);
         }
-        if !due_already {
-            self.demands.due.push_back((at, generation));
-            if self.demands.outstanding + self.demands.due.len() > self.limits.demands_outstanding {
-                let session = self.table.sessions[self.table.holds[at].session].key;
-                self.decisions.push_back(LockDecision::DemandDelayed { session });
-            }
+        let SessionLocks { key, access, .. } = self.table.sessions[session];
+        // A session that is timing out is told when it is rescued, one that has ended never: the sweep comes to what is demanded first.
+        if access != LockAccess::Active || before.is_some_and(|before| before.is_due()) {
+            return;
+        }
+        let lock = self.table.entries[entry].lock;
+        if before.is_none() && keep == Keep::Nothing && lock.class == LockClass::Cache {
+            let early = now.since(since) < self.limits.hot_below;
+            self.demands.note_age(now, lock.object, early, &self.limits);
+        }
+        self.demands.due.push_back((at, generation));
+        if self.demands.outstanding + self.demands.due.len() > self.limits.demands_outstanding {
+            self.decisions.push_back(LockDecision::DemandDelayed { session: key });
         }
     }
 
     /// A hold is gone or has a new generation: what was demanded of it is settled.
-    pub(super) fn demand_settled(&mut self, entry: u32, session: u32, sent: Option<Keep>) {
-        if sent.is_some() && self.table.entries[entry].lock.class == LockClass::Cache && self.table.is_good(session) {
+    pub(super) fn demand_settled(&mut self, entry: u32, session: u32, demand: Demand) {
+        if demand.told.is_some() && self.table.entries[entry].lock.class == LockClass::Cache && self.table.is_good(session) {
             self.demands.outstanding -= 1;
         }
     }
 
     /// The next demand that may go out.
     pub(super) fn poll_demand(&mut self) -> Option<LockDecision> {
-        for _ in 0..self.demands.due.len() {
-            let (at, generation) = *self.demands.due.front()?;
-            let meant = |hold: &&Hold| hold.generation == generation && hold.demand != hold.sent && self.table.is_live(hold);
-            let hold = self.table.holds.get(at).filter(meant);
-            let Some((keep, sent, session, entry)) = hold.and_then(|hold| Some((hold.demand?, hold.sent, hold.session, hold.entry))) else {
+        while let Some(&(at, generation)) = self.demands.due.front() {
+            let meant = |hold: &&mut Hold| hold.generation == generation && self.table.sessions[hold.session].access == LockAccess::Active;
+            let hold = self.table.holds.get_mut(at).filter(meant);
+            let Some((hold, demand)) = hold.and_then(|hold| hold.demand.filter(Demand::is_due).map(|demand| (hold, demand))) else {
                 self.demands.due.pop_front();
                 continue;
             };
-            match self.table.sessions[session].access {
-                LockAccess::Active => {}
-                LockAccess::Suspended => {
-                    self.demands.due.pop_front();
-                    self.table.sessions[session].hold_back(at, generation);
-                    continue;
-                }
-                LockAccess::Ended | LockAccess::Freed => {
-                    self.demands.due.pop_front();
-                    continue;
-                }
-            }
+            let lock = self.table.entries[hold.entry].lock;
             // Who is asked for an advisory lock may keep it as long as its user likes: that must not stop demands of other locks.
-            if sent.is_none() && self.table.entries[entry].lock.class == LockClass::Cache {
+            if demand.told.is_none() && lock.class == LockClass::Cache {
                 //= wire-spec.md#11-4-locks
                 //# The server SHOULD space its demands and bound how many are not complied with.
                 if self.demands.outstanding >= self.limits.demands_outstanding {
@@ -121,18 +112,19 @@ impl LockTable {
                 }
                 self.demands.outstanding += 1;
             }
+            let keep = demand.keep;
+            hold.demand = Some(Demand { keep, told: Some(keep) });
             self.demands.due.pop_front();
             self.demands.sent += 1;
-            self.table.holds[at].sent = Some(keep);
-            let lock = self.table.entries[entry].lock;
-            return Some(LockDecision::Demand { session: self.table.sessions[session].key, lock, generation, keep });
+            return Some(LockDecision::Demand { session: self.table.sessions[hold.session].key, lock, generation, keep });
         }
         None
     }
 
     /// How many cache locks a session was asked for and has not given back.
     fn demanded(&self, session: u32) -> usize {
-        let counted = |hold: &Hold| hold.sent.is_some() && self.table.entries[hold.entry].lock.class == LockClass::Cache;
+        let told = |hold: &Hold| hold.demand.is_some_and(|demand| demand.told.is_some());
+        let counted = |hold: &Hold| told(hold) && self.table.entries[hold.entry].lock.class == LockClass::Cache;
         self.table.demanded_of(session).filter(|at| counted(&self.table.holds[*at])).count()
     }
 
@@ -143,11 +135,12 @@ impl LockTable {
         }
     }
 
-    /// The session was rescued: what was not demanded of it meanwhile is demanded now.
+    /// The session was rescued: what it was not told meanwhile it is told now.
     pub(super) fn resume_demands(&mut self, session: u32) {
         self.demands.outstanding += self.demanded(session);
-        let held_back = self.table.sessions[session].take_held_back();
-        self.demands.due.extend(held_back);
+        let due = |at: &u32| self.table.holds[*at].demand.is_some_and(|demand| demand.is_due());
+        let newest_first: Vec<u32> = self.table.demanded_of(session).filter(due).collect();
+        self.demands.due.extend(newest_first.into_iter().rev().map(|at| (at, self.table.holds[at].generation)));
     }
 
     /// Whether an object is demanded so often that its locks are of no use (section 11.4).

@@ -135,10 +135,11 @@ impl LockTable {
 
     /// Takes a hold away, and lets come whoever waited for that.
     pub(super) fn free(&mut self, now: Instant, at: u32) {
-        let Hold { entry, session, sent, .. } = self.table.holds[at];
         self.forget_request(at);
-        self.demand_settled(entry, session, sent);
-        self.table.remove_hold(at);
+        let Hold { entry, session, demand, .. } = self.table.remove_hold(at);
+        if let Some(demand) = demand {
+            self.demand_settled(entry, session, demand);
+        }
         match self.table.entries[entry].lock.class {
             LockClass::Cache => self.retry_mutations(entry),
             LockClass::Advisory => self.grant_waiters(now, entry),
@@ -149,7 +150,7 @@ impl LockTable {
     pub(super) fn grant_again(&mut self, now: Instant, at: u32, mode: Mode, generation: Generation, run: u32) {
         self.forget_request(at);
         let hold = &mut self.table.holds[at];
-        let (entry, session, sent, demanded) = (hold.entry, hold.session, hold.sent.take(), hold.demand.take().is_some());
+        let (entry, session, demand) = (hold.entry, hold.session, hold.demand.take());
         if hold.downgraded {
             // It was held in this mode since the downgrade.
             hold.before = hold.generation;
@@ -159,8 +160,8 @@ impl LockTable {
         hold.mode = mode;
         hold.run = run;
         hold.since = now;
-        self.demand_settled(entry, session, sent);
-        if demanded {
+        if let Some(demand) = demand {
+            self.demand_settled(entry, session, demand);
             self.table.move_in_session(at, false);
         }
     }

@@ -5,6 +5,7 @@
 //! hold of a session that was freed conflicts with nobody, though its memory is given back later, in slices. Objects with advisory locks are
 //! listed in the order of their ids, 64 in a word, for those made one after the other are locked one after the other.
 
+use super::demand::Demand;
 use crate::ids::{LockSlot, SessionKey, TaskId};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -12,7 +13,7 @@ use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::index::{Index, hash};
 use cistern_link::slab::{NONE, Slab};
-use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, ObjectId};
+use cistern_wire::{Generation, LockClass, LockId, Mode, ObjectId};
 use core::ops::RangeInclusive;
 
 /// One lock held by one session.
@@ -36,10 +37,8 @@ pub(super) struct Hold {
     pub(super) downgraded: bool,
     /// Whether it is in the index of owners.
     indexed: bool,
-    /// What its agent is to give back, if anything.
-    pub(super) demand: Option<Keep>,
-    /// What its agent was told to give back.
-    pub(super) sent: Option<Keep>,
+    /// What is asked back of it, if anything is.
+    pub(super) demand: Option<Demand>,
 }
 
 /// One lock that somebody holds or waits for.
@@ -96,53 +95,29 @@ pub(super) struct SessionLocks {
     pub(super) caches: bool,
     pub(super) held: u32,
     pub(super) waits: u32,
-    /// What only few have at any moment.
-    more: Option<Box<More>>,
+    /// Its mutations that wait or execute: only few have any at any moment.
+    #[expect(clippy::box_collection, reason = "one word while there are none")]
+    tasks: Option<Box<Vec<TaskId>>>,
     /// Its holds, the demanded ones first.
     pub(super) first: u32,
     pub(super) last: u32,
 }
 
-/// What only few sessions have at any moment.
-#[derive(Debug, Default)]
-struct More {
-    /// Its mutations that wait or execute.
-    tasks: Vec<TaskId>,
-    /// Demands that wait for its rescue: hold and generation.
-    held_back: Vec<(u32, Generation)>,
-}
-
 impl SessionLocks {
     /// Its mutations that wait or execute.
     pub(super) fn tasks(&self) -> &[TaskId] {
-        self.more.as_ref().map(|more| more.tasks.as_slice()).unwrap_or_default()
+        self.tasks.as_ref().map(|tasks| tasks.as_slice()).unwrap_or_default()
     }
 
     pub(super) fn add_task(&mut self, task: TaskId) {
-        self.more.get_or_insert_default().tasks.push(task);
+        self.tasks.get_or_insert_default().push(task);
     }
 
     pub(super) fn drop_task(&mut self, task: TaskId) {
-        if let Some(more) = &mut self.more {
-            more.tasks.retain(|other| *other != task);
-        }
-        self.shrink();
-    }
-
-    /// Notes a demand that waits for the session's rescue.
-    pub(super) fn hold_back(&mut self, at: u32, generation: Generation) {
-        self.more.get_or_insert_default().held_back.push((at, generation));
-    }
-
-    pub(super) fn take_held_back(&mut self) -> Vec<(u32, Generation)> {
-        let held_back = self.more.as_mut().map(|more| core::mem::take(&mut more.held_back)).unwrap_or_default();
-        self.shrink();
-        held_back
-    }
-
-    /// Gives back the memory of what it has no more.
-    fn shrink(&mut self) {
-        self.more.take_if(|more| more.tasks.is_empty() && more.held_back.is_empty());
+        self.tasks.take_if(|tasks| {
+            tasks.retain(|other| *other != task);
+            tasks.is_empty()
+        });
     }
 }
 
@@ -182,7 +157,7 @@ impl Table {
 
     pub(super) fn open(&mut self, key: SessionKey, caches: bool) -> u32 {
         let access = LockAccess::Active;
-        self.sessions.insert(SessionLocks { key, access, caches, held: 0, waits: 0, more: None, first: NONE, last: NONE })
+        self.sessions.insert(SessionLocks { key, access, caches, held: 0, waits: 0, tasks: None, first: NONE, last: NONE })
     }
 
     pub(super) fn forget_session(&mut self, at: u32) {
@@ -314,7 +289,6 @@ impl Table {
             downgraded: false,
             indexed: entry_prev != NONE,
             demand: None,
-            sent: None,
         });
         debug_assert_eq!(named, at, "the name was foretold");
         if session_prev != NONE {

@@ -4,13 +4,15 @@
 //! Td after the first, all counted on the delivery clock, that is while this server listened (section 11.3). Place in the walk: filled by
 //! `delivery`, read by `transmit`. Implements `wire-spec.md` section 6.4.
 //! Invariant: a notice leaves only by its receipt, by a release that names its generation or a newer one, or by a newer demand
-//! for the same lock; one demand per lock is on the way. Its text never changes under its number, so a receipt means one thing.
+//! for the same lock. Its text never changes under its number, so a receipt means one thing. Of each lock that the agent was told to give back
+//! there is one record ([`Demanded`]): at most one notice on the way, and the time to comply once a notice was receipted.
 //! Leaves to others: which notices there are (`locks`), what a failed delivery leads to (`lifecycle`).
 
 #[cfg(test)]
 mod tests;
 
 use crate::config::{Config, TRANSMISSIONS_MIN};
+use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, VecDeque};
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Rng, RoundTrip};
@@ -79,11 +81,11 @@ impl Notice {
         }
     }
 
-    /// The lock and the generation about which a release says everything.
-    const fn settled_by_release(self) -> Option<(LockId, Generation)> {
+    /// The queued request whose end it tells.
+    const fn outcome_of(self) -> Option<u64> {
         match self {
-            Self::Demand { lock, generation, .. } | Self::Grant { lock, generation, .. } => Some((lock, generation)),
-            Self::WaitOver { .. } | Self::Probe | Self::WatchEvent { .. } => None,
+            Self::Grant { nonce, .. } | Self::WaitOver { nonce, .. } => Some(nonce),
+            Self::Demand { .. } | Self::Probe | Self::WatchEvent { .. } => None,
         }
     }
 }
@@ -91,7 +93,7 @@ impl Notice {
 #[derive(Debug)]
 struct QueuedNotice {
     seq: u64,
-    body: Notice,
+    says: Notice,
     /// Whether it took the place of one that was sent and not receipted.
     takes_over: bool,
     transmissions: u32,
@@ -114,18 +116,26 @@ pub(crate) enum NoticeVerdict {
     Failed(Notice),
 }
 
+/// A lock that the agent was told to give back.
+#[derive(Clone, Copy, Debug)]
+struct Demanded {
+    /// The newest generation demanded.
+    generation: Generation,
+    /// The notice on its way.
+    seq: Option<u64>,
+    /// It has receipted a demand for this generation: by when the lock must be back, on the delivery clock (section 11.3). Cache locks only.
+    by: Option<Duration>,
+}
+
 /// The notices of one session that have not been receipted, and what is owed after receipt.
 #[derive(Debug)]
 pub(crate) struct NoticeQueue {
     last_seq: u64,
     /// Ascending by number.
     queue: VecDeque<QueuedNotice>,
-    /// Number of the demand on the way, for each lock demanded.
-    demands: BTreeMap<LockId, u64>,
-    /// Cache locks whose demand was receipted: the generation demanded, and by when it must be back (section 11.3).
-    owed: BTreeMap<LockId, (Generation, Duration)>,
-    /// How many of the notices are about watched objects.
-    events: usize,
+    demands: BTreeMap<LockId, Demanded>,
+    /// How many of the notices tell how a queued request ended.
+    outcomes: usize,
     /// The probe on its way.
     probing: Option<u64>,
     /// Queued requests that ended, newest last: the grant, or none.
@@ -145,8 +155,7 @@ impl NoticeQueue {
             last_seq: 0,
             queue: VecDeque::new(),
             demands: BTreeMap::new(),
-            owed: BTreeMap::new(),
-            events: 0,
+            outcomes: 0,
             probing: None,
             ended_waits: VecDeque::new(),
             rtt: RoundTrip::after(config.rto_cap_for(lease), handshake),
@@ -157,32 +166,36 @@ impl NoticeQueue {
 
     /// Adds a notice. A demand takes the place of an older one for the same lock: it covers every generation that the other named (section
     /// 11.4). The same demand again is not another notice: its delivery would never fail.
-    pub(crate) fn add(&mut self, body: Notice) {
+    pub(crate) fn add(&mut self, notice: Notice) {
         let mut takes_over = false;
-        match body {
-            Notice::Demand { lock, .. } => {
+        match notice {
+            Notice::Demand { lock, generation, .. } => {
                 let former = self.demands.get(&lock).copied();
-                if former.and_then(|seq| self.find(seq)).is_some_and(|at| self.queue[at].body == body) {
+                let on_way = former.and_then(|former| former.seq);
+                if on_way.and_then(|seq| self.find(seq)).is_some_and(|at| self.queue[at].says == notice) {
                     return;
                 }
-                if let Some(former) = former.and_then(|seq| self.take(seq)) {
+                if let Some(former) = on_way.and_then(|seq| self.take(seq)) {
                     takes_over = former.takes_over || former.transmissions > 0;
                 }
-                self.demands.insert(lock, self.last_seq + 1);
+                // Asking for more of the same generation gives no more time; an older one was given back since.
+                let by = former.filter(|former| former.generation == generation).and_then(|former| former.by);
+                self.demands.insert(lock, Demanded { generation, seq: Some(self.last_seq + 1), by });
             }
             Notice::Grant { nonce, generation, .. } => self.wait_ended(nonce, Some(generation)),
             Notice::WaitOver { nonce, .. } => self.wait_ended(nonce, None),
-            Notice::WatchEvent { .. } => self.events += 1,
+            Notice::WatchEvent { .. } => {}
             // One asks for all.
             Notice::Probe if self.probing.is_some() => return,
             Notice::Probe => self.probing = Some(self.last_seq + 1),
         }
         self.last_seq += 1;
+        self.outcomes += usize::from(notice.outcome_of().is_some());
         let zero = Duration::ZERO;
         let sent = Instant::new(0, 0);
         self.queue.push_back(QueuedNotice {
             seq: self.last_seq,
-            body,
+            says: notice,
             takes_over,
             transmissions: 0,
             first: zero,
@@ -212,11 +225,7 @@ impl NoticeQueue {
 
     /// Whether a notice on its way tells how the wait of `nonce` ended.
     pub(crate) fn tells_of(&self, nonce: u64) -> bool {
-        let of = |body: Notice| match body {
-            Notice::Grant { nonce, .. } | Notice::WaitOver { nonce, .. } => Some(nonce),
-            Notice::Demand { .. } | Notice::Probe | Notice::WatchEvent { .. } => None,
-        };
-        self.queue.iter().any(|notice| of(notice.body) == Some(nonce))
+        self.queue.iter().any(|notice| notice.says.outcome_of() == Some(nonce))
     }
 
     /// Whether no notice waits for its receipt.
@@ -229,9 +238,9 @@ impl NoticeQueue {
         self.queue.len()
     }
 
-    /// How many outcomes of queued requests wait for their receipts, with a probe that may be among them.
+    /// How many outcomes of queued requests wait for their receipts.
     pub(crate) fn outcomes(&self) -> usize {
-        self.queue.len().saturating_sub(self.demands.len() + self.events)
+        self.outcomes
     }
 
     /// Whether a notice is to be sent now.
@@ -243,7 +252,7 @@ impl NoticeQueue {
     pub(crate) fn send_due(&mut self, clock: Clock, config: &Config, rng: &mut Rng, mut push: impl FnMut(&Message<'static>) -> bool) {
         let Self { queue, rtt, delivery_timeout, .. } = self;
         for notice in queue.iter_mut().take(usize::from(config.notices_in_flight)).filter(|notice| notice.next.is_none()) {
-            if !push(&notice.body.message(notice.seq)) {
+            if !push(&notice.says.message(notice.seq)) {
                 return;
             }
             if notice.transmissions == 0 {
@@ -276,7 +285,7 @@ impl NoticeQueue {
             }
             let enough = notice.transmissions >= TRANSMISSIONS_MIN || bugs::is(Bug::M43);
             if enough && listened >= notice.fails {
-                return NoticeVerdict::Failed(notice.body);
+                return NoticeVerdict::Failed(notice.says);
             }
             //= wire-spec.md#6-4-notices
             //# A server MUST repeat a notice until its `seq` is receipted, the delivery has failed, or the session has ended.
@@ -288,8 +297,9 @@ impl NoticeQueue {
     /// Forgets every notice as if it had been receipted; a deliberate bug.
     pub(crate) fn give_up(&mut self) {
         self.queue.clear();
-        self.demands.clear();
-        self.events = 0;
+        self.demands.retain(|_, demanded| demanded.by.is_some());
+        self.demands.values_mut().for_each(|demanded| demanded.seq = None);
+        self.outcomes = 0;
         self.probing = None;
     }
 
@@ -300,35 +310,46 @@ impl NoticeQueue {
         if notice.transmissions == 1 {
             self.rtt.sample(now.since(notice.sent));
         }
-        if let Notice::Demand { lock, .. } = notice.body {
-            self.demands.remove(&lock);
+        if let Notice::Demand { lock, .. } = notice.says {
+            self.update(lock, |demanded| demanded.seq = None);
         }
-        Some(notice.body)
+        Some(notice.says)
     }
 
     /// Notes that a cache lock whose demand was receipted must be back by `by` on the delivery clock. Demanding it once more does
     /// not give it more time.
     pub(crate) fn owe(&mut self, lock: LockId, generation: Generation, by: Duration) {
-        let owed = self.owed.entry(lock).or_insert((generation, by));
-        if owed.0 < generation {
-            *owed = (generation, by);
+        let demanded = self.demands.entry(lock).or_insert(Demanded { generation, seq: None, by: None });
+        if demanded.generation < generation {
+            (demanded.generation, demanded.by) = (generation, None);
         }
+        demanded.by.get_or_insert(by);
     }
 
     /// The next moment on the delivery clock at which something owed is overdue.
     pub(crate) fn next_owed(&self) -> Option<Duration> {
-        self.owed.values().map(|owed| owed.1).min()
+        self.demands.values().filter_map(|demanded| demanded.by).min()
     }
 
     /// One overdue lock: which, and the generation demanded. It stays owed until it is back.
     pub(crate) fn overdue(&self, listened: Duration) -> Option<(LockId, Generation)> {
-        let (&lock, &(generation, _)) = self.owed.iter().find(|(_, owed)| owed.1 <= listened)?;
-        Some((lock, generation))
+        let overdue = |demanded: &Demanded| demanded.by.is_some_and(|by| by <= listened);
+        self.demands.iter().find(|(_, demanded)| overdue(demanded)).map(|(lock, demanded)| (*lock, demanded.generation))
     }
 
     /// A lock is not owed any more.
     pub(crate) fn settle_owed(&mut self, lock: LockId) {
-        self.owed.remove(&lock);
+        self.update(lock, |demanded| demanded.by = None);
+    }
+
+    /// Changes what is known of a lock; forgets it if no notice about it is on the way and it is not owed.
+    fn update(&mut self, lock: LockId, change: impl FnOnce(&mut Demanded)) {
+        if let Entry::Occupied(mut of) = self.demands.entry(lock) {
+            change(of.get_mut());
+            if of.get().seq.is_none() && of.get().by.is_none() {
+                of.remove();
+            }
+        }
     }
 
     /// The agent gave back, or disowned, every generation of `lock` up to `generation`: that is an ACK of each notice about them.
@@ -336,34 +357,28 @@ impl NoticeQueue {
     //= wire-spec.md#11-3-failure-and-ending
     //# A release, or a receipt "not held", for a generation of at least g MUST count as receipt of a demand for g.
     pub(crate) fn released(&mut self, lock: LockId, generation: Generation) -> Option<Notice> {
-        if self.owed.get(&lock).is_some_and(|owed| owed.0 <= generation) {
-            self.owed.remove(&lock);
-        }
-        if self.queue.is_empty() {
+        if self.demands.is_empty() && self.outcomes == 0 {
             return None;
         }
         self.receipted(lock, generation);
-        // Grants of advisory locks are few; demands, of which there may be thousands, were found by their index.
-        let grant = |n: &QueuedNotice| {
-            matches!(n.body, Notice::Grant { .. }) && n.body.settled_by_release().is_some_and(|it| it.0 == lock && it.1 <= generation)
-        };
-        if let Some(seq) = self.queue.iter().take(ENDED_WAITS_MAX).find(|n| grant(n)).map(|n| n.seq) {
-            return self.take(seq).map(|notice| notice.body);
+        if self.demands.get(&lock).is_some_and(|demanded| demanded.generation <= generation) {
+            self.demands.remove(&lock);
         }
-        None
+        // Grants of advisory locks are few; demands, of which there may be thousands, were found by their index.
+        let given_back = |notice: &&QueuedNotice| matches!(notice.says, Notice::Grant { lock: of, generation: granted, .. } if of == lock && granted <= generation);
+        let seq = self.queue.iter().take(ENDED_WAITS_MAX).find(given_back).map(|notice| notice.seq)?;
+        self.take(seq).map(|notice| notice.says)
     }
 
     /// A demand of `lock` for a generation up to `generation` counts as receipted, if one is on the way: whether one was.
     pub(crate) fn receipted(&mut self, lock: LockId, generation: Generation) -> bool {
-        let Some(&seq) = self.demands.get(&lock) else {
+        let covered = self.demands.get(&lock).filter(|demanded| demanded.generation <= generation);
+        let Some(seq) = covered.and_then(|demanded| demanded.seq) else {
             return false;
         };
-        let covered = self.find(seq).is_some_and(|at| self.queue[at].body.settled_by_release().is_some_and(|it| it.1 <= generation));
-        if covered {
-            self.demands.remove(&lock);
-            self.take(seq);
-        }
-        covered
+        self.take(seq);
+        self.update(lock, |demanded| demanded.seq = None);
+        true
     }
 
     /// The agent has moved to a path on which an exchange took so long.
@@ -383,7 +398,7 @@ impl NoticeQueue {
         let at = self.find(seq)?;
         let notice = self.queue.remove(at)?;
         self.probing = self.probing.filter(|probe| *probe != seq);
-        self.events -= usize::from(matches!(notice.body, Notice::WatchEvent { .. }));
+        self.outcomes -= usize::from(notice.says.outcome_of().is_some());
         Some(notice)
     }
 }
