@@ -14,6 +14,7 @@ mod insider;
 mod last_heard;
 mod left_files;
 mod limits;
+mod locked_objects;
 mod locks;
 mod long;
 mod moving;
