@@ -297,8 +297,13 @@ impl Server {
         let waits = |row: &&Row| row.state == RowState::Waits;
         let ahead = rows.iter().filter(waits).take_while(|row| row.session != key).count();
         let lock = LockId { object: lock.object, class: LockClass::Advisory };
-        if !self.locks.is_pending(slot, nonce) {
-            // It waits no more, and what it was granted is given back already, perhaps unseen: whoever asks still must hear of an end.
+        let ended = self.sessions.get(key).and_then(|session| session.notices.as_ref()?.ended_wait(nonce)).flatten();
+        let holds = ended.is_some_and(|token| self.locks.guard_is_current(slot, lock.object, token));
+        //= wire-spec.md#6-4-notices
+        //# A copy of a queued LOCK whose wait has ended MUST be answered QUEUED, and by one more WAIT_OVER with ECANCELED if the lock is
+        //# not held without a break since the grant, and no notice about that wait is on its way.
+        if !holds && !self.locks.is_pending(slot, nonce) {
+            // What it was granted is given back already, perhaps unseen: whoever asks still must hear of an end.
             self.tell_over(key, nonce, lock);
         }
         let holder = self.locks.holder_info(lock, slot);

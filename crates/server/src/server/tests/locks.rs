@@ -4,8 +4,9 @@ use super::world::{Got, Peer, ROOT, World, advisory, lock, ms};
 use crate::store::StoreEvent;
 use alloc::vec::Vec;
 use cistern_wire::{
-    Bytes8, Cancel, CancelOutcome, Cancelled, Failed, Generation, GetAttr, Keep, KeepAlive, Kind, List, ListLocks, LockWait, Message,
-    ObjectId, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, RowState, ServerStatus, SetAttr, SetMask, Status, Terms, WaitOver, Want,
+    Bytes8, Cancel, CancelOutcome, Cancelled, Failed, Generation, GetAttr, Grant, Keep, KeepAlive, Kind, List, ListLocks, Lock, LockWait,
+    Message, Mode, ObjectId, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, RowState, ServerStatus, SetAttr, SetMask, Status, Terms,
+    WaitOver, Want,
 };
 
 fn cancel(world: &mut World, peer: &mut Peer, nonce: u64) -> (CancelOutcome, Generation) {
@@ -32,6 +33,12 @@ fn extend(world: &mut World, peer: &mut Peer, object: ObjectId) -> Generation {
     let got = world.got_one(peer);
     let Reply::Granted(granted) = got.reply() else { panic!("{got:?}") };
     granted.generation
+}
+
+/// The one answer to a message.
+fn answer(world: &mut World, peer: &mut Peer, message: Message<'_>) -> Got {
+    world.send(peer, &[message]);
+    world.got_one(peer)
 }
 
 /// A holder and a waiter; the DEMAND was receipted.
@@ -209,25 +216,57 @@ fn grant_that_came_back_by_a_demand_before_it_arrived_ends_the_wait_by_a_notice(
 }
 
 /// Also when that end was receipted: an agent that asks about a wait needs an end of it.
+//= wire-spec.md#6-4-notices
+//= type=test
+//# A copy of a queued LOCK whose wait has ended MUST be answered QUEUED, and by one more WAIT_OVER with ECANCELED if the lock is not held
+//# without a break since the grant, and no notice about that wait is on its way.
 #[test]
 fn copy_of_a_request_whose_wait_has_ended_hears_of_an_end_once_more() {
     let mut world = World::new();
-    let (mut holder, mut waiter, file, generation) = waiting(&mut world);
-    give_back(&mut world, &mut holder, file, generation);
-    let Message::Grant(grant) = world.got_one(&waiter).message() else { panic!("a GRANT") };
-    world.send(&mut waiter, &[Receipt { seq: grant.seq, answer: ReceiptAnswer::Received }.into()]);
-    let copy: Message<'_> = lock(cistern_wire::Ask { nonce: 1, back: 0, limit: 1_232 }, file, LockWait::Queue).into();
-    world.send(&mut waiter, &[copy]);
-    assert_eq!(world.got_one(&waiter).message().kind(), Kind::Queued, "it has what it was granted");
+    let (mut waiter, file, copy, grant) = granted_shared(&mut world);
     give_back(&mut world, &mut waiter, file, grant.generation);
     for seq in grant.seq + 1..=grant.seq + 2 {
-        world.send(&mut waiter, &[copy]);
+        world.send(&mut waiter, &[copy.into()]);
         let over = WaitOver { seq, nonce: 1, lock: advisory(file), status: Status::ECANCELED };
         let got = world.got(&waiter);
         let kinds: Vec<Kind> = got.iter().map(|got| got.message().kind()).collect();
         assert!(kinds.contains(&Kind::Queued) && got.len() == 2 && got.iter().any(|got| got.message() == over.into()), "{got:?}");
         world.send(&mut waiter, &[Receipt { seq, answer: ReceiptAnswer::Received }.into()]);
     }
+}
+
+#[test]
+fn copy_of_a_request_that_was_granted_hears_of_no_end_while_the_lock_is_held_without_a_break() {
+    for mode in [Mode::Shared, Mode::Exclusive] {
+        let mut world = World::new();
+        let (mut waiter, file, copy, grant) = granted_shared(&mut world);
+        let unchanged = answer(&mut world, &mut waiter, copy.into());
+        assert_eq!(unchanged.message().kind(), Kind::Queued, "it has what it was granted");
+        let ask = waiter.ask();
+        let again = answer(&mut world, &mut waiter, Lock { mode, ..lock(ask, file, LockWait::Try) }.into());
+        let Reply::Granted(again) = again.reply() else { panic!("{again:?}") };
+        assert!(again.mode == mode && again.generation > grant.generation);
+        let copied = answer(&mut world, &mut waiter, copy.into());
+        assert_eq!(copied.message().kind(), Kind::Queued, "under a newer generation, in {mode} mode");
+        give_back(&mut world, &mut waiter, file, again.generation);
+        world.send(&mut waiter, &[copy.into()]);
+        assert!(world.got(&waiter).iter().any(|got| got.message().kind() == Kind::WaitOver), "it holds nothing any more");
+    }
+}
+
+/// Of a request, under nonce 1, that waited and was granted a shared lock: a copy of it, and its GRANT, which was receipted.
+fn granted_shared(world: &mut World) -> (Peer, ObjectId, Lock, Grant) {
+    let (mut holder, mut waiter) = (world.open(1), world.open(2));
+    let file = world.create(&mut holder, "job").object;
+    let generation = world.lock(&mut holder, file);
+    let copy = Lock { mode: Mode::Shared, ..lock(waiter.ask(), file, LockWait::Queue) };
+    world.send(&mut waiter, &[copy.into()]);
+    world.got(&holder);
+    give_back(world, &mut holder, file, generation);
+    let got = world.got(&waiter);
+    let Some(Message::Grant(grant)) = got.last().map(Got::message) else { panic!("{got:?}") };
+    world.send(&mut waiter, &[Receipt { seq: grant.seq, answer: ReceiptAnswer::Received }.into()]);
+    (waiter, file, copy, grant)
 }
 
 //= wire-spec.md#6-3-control
