@@ -41,7 +41,7 @@ impl Agent {
         //= wire-spec.md#11-7-restart-and-recovery
         //# Before it makes its list of reclaims the agent MUST stop taking messages of the old session.
         self.discard(Exit::Source, &Fates::default());
-        self.leave_lost_sources(is_reclaimable);
+        self.leave_lost_sources(fates);
         self.settle();
     }
 
@@ -58,11 +58,14 @@ impl Agent {
     }
 
     /// Nothing can be reclaimed from some of the sources: what they have is lost.
-    fn leave_lost_sources(&mut self, is_reclaimable: impl Fn(SessionId) -> bool) {
+    fn leave_lost_sources(&mut self, fates: &BTreeMap<SessionId, SessionFate>) {
         let shown_until = self.lease.valid_until();
-        let over = self.sessions.sources_mut().filter(|source| !is_reclaimable(source.0));
+        let over = self.sessions.sources_mut().filter(|source| fates.get(&source.0) != Some(&SessionFate::Reclaimable));
         let over: Vec<(SessionId, BTreeSet<LockId>)> = over.map(|(id, source)| (id, core::mem::take(&mut source.unnamed))).collect();
         for (over, locks) in over {
+            if fates.get(&over) != Some(&SessionFate::TimingOut) {
+                self.sessions.source_ended(over);
+            }
             locks.into_iter().for_each(|lock| self.lose_lock(lock));
             let holders = self.reclaim.as_ref().map(|reclaim| reclaim.stopping.clone()).unwrap_or_default();
             self.sessions.lose(&mut self.timers, &Users { holders, shown_until }, |id| id == over);

@@ -372,15 +372,16 @@ impl Sessions {
 
     /// The session is not the one any more in which their ends were said. Where one was, it may have taken effect.
     pub(crate) fn reopen_sources(&mut self) {
-        let mut moved = BTreeSet::new();
-        for session in &mut self.table {
-            if let SessionState::Source(source) = &mut session.state
-                && core::mem::take(&mut source.completion) != Completion::Open
-            {
-                moved.append(&mut session.ephemerals);
-            }
+        for (_, source) in self.sources_mut() {
+            source.may_have_ended |= core::mem::take(&mut source.completion) != Completion::Open;
         }
-        self.move_ephemerals(moved);
+    }
+
+    /// The server knows a source no more. If its end was said, that is why, and its files are bound to the session in which it was.
+    pub(crate) fn source_ended(&mut self, id: SessionId) {
+        let ended = |session: &&mut Session| session.id == id && session.source().is_some_and(|source| source.may_have_ended);
+        let moved = self.table.iter_mut().find(ended).map(|session| core::mem::take(&mut session.ephemerals));
+        self.move_ephemerals(moved.unwrap_or_default());
     }
 
     /// All of them, which have ended: their locks belong to the present session.

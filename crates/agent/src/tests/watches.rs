@@ -253,14 +253,23 @@ fn ephemeral_file_of_a_session_that_cannot_be_reclaimed_keeps_the_agent_awake_no
 }
 
 #[test]
-fn ephemeral_file_that_has_moved_to_the_next_session_goes_on_with_that() {
-    let mut script = with_ephemeral();
-    script.hint();
-    script.shake_amid(SECOND, &[(SESSION, SessionFate::Reclaimable)]);
-    let echo = script.turn().last().expect("RECLAIM_COMPLETE").packet();
-    script.say(&[cistern_wire::Hint { echo, detail: Bytes8(b"") }.into()]);
-    script.shake_amid(SessionId(0xEF), &[(SESSION, SessionFate::Ended), (SECOND, SessionFate::Reclaimable)]);
-    assert_eq!(script.agent.view(script.now()).ephemerals, 1);
+fn ephemeral_file_goes_on_with_the_session_to_which_it_is_bound_after_a_second_restart() {
+    use SessionFate::{Ended, Reclaimable, TimingOut};
+    let fates = [
+        (Ended, Reclaimable, true, "the first one's end had taken effect"),
+        (Reclaimable, Reclaimable, true, "it had not"),
+        (Reclaimable, Ended, true, "it had not, and the file is still bound to the first"),
+        (TimingOut, Reclaimable, false, "it had not, and never will"),
+    ];
+    for (first, second, owned, why) in fates {
+        let mut script = with_ephemeral();
+        script.hint();
+        script.shake_amid(SECOND, &[(SESSION, Reclaimable)]);
+        let echo = script.turn().last().expect("RECLAIM_COMPLETE").packet();
+        script.say(&[cistern_wire::Hint { echo, detail: Bytes8(b"") }.into()]);
+        script.shake_amid(SessionId(0xEF), &[(SESSION, first), (SECOND, second)]);
+        assert_eq!(script.agent.view(script.now()).ephemerals, u64::from(owned), "{why}");
+    }
 }
 
 #[test]
