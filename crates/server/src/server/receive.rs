@@ -134,6 +134,9 @@ impl Server {
         }
         let (slot, is_good) = (session.slot, session.standing().is_good());
         trace!("{}: packet {} of session {} from {}, {} bytes", self.who, header.packet, header.session, path.remote, bytes.len());
+        if bugs::is(Bug::M14) {
+            self.try_rescue(key);
+        }
         // Who gives a superseded session up does not go on in it.
         if !is_good && datagram.raw().any(|raw| raw.kind != Kind::EndSession) {
             self.watch_for_clone(key, path);
