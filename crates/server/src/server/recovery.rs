@@ -190,8 +190,13 @@ impl Server {
         let Some(grace) = &self.grace else {
             return;
         };
-        let recorded = self.sessions.recorded().map(|(key, _)| key);
-        let lost: Vec<SessionKey> = recorded.filter(|key| grace.is_over(self.now, key.id())).collect();
+        let lost: Vec<SessionKey> = if grace.is_common() {
+            let recorded = self.sessions.recorded().map(|(key, _)| key);
+            recorded.filter(|key| !grace.awaits(self.now, key.id())).collect()
+        } else {
+            let recorded = |key: &SessionKey| self.sessions.get(*key).is_some_and(Session::is_recorded);
+            grace.long_over(self.now).filter_map(|id| self.sessions.find(id)).filter(recorded).collect()
+        };
         for key in &lost {
             self.change(*key, Event::Missed);
         }

@@ -155,10 +155,16 @@ impl Grace {
         self.records.get(&id).map(|record| record.1.as_slice())
     }
 
-    /// Whether the time of a session of before is over: grace has come to its end, and so has T of the session if it is long.
-    pub(crate) fn is_over(&self, now: Instant, id: SessionId) -> bool {
+    /// The long sessions not accounted for whose T has passed.
+    pub(crate) fn long_over(&self, now: Instant) -> impl Iterator<Item = SessionId> {
+        let over = self.long.iter().take_while(move |(wait, _)| now.waited(self.started.plus(*wait)));
+        over.map(|(_, id)| *id)
+    }
+
+    /// Whether a session is a long one not accounted for whose T has not passed.
+    pub(crate) fn awaits(&self, now: Instant, id: SessionId) -> bool {
         let wait = self.records.get(&id).map(|record| record.0).filter(|wait| self.long.contains(&(*wait, id)));
-        wait.is_none_or(|wait| now.waited(self.started.plus(wait)))
+        wait.is_some_and(|wait| !now.waited(self.started.plus(wait)))
     }
 
     /// Its time is over: nothing can be reclaimed any more from `lost`, who did not come back; they are ended in slices.

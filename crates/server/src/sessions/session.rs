@@ -278,6 +278,11 @@ impl Session {
         matches!(self.standing, Standing::Ended { .. })
     }
 
+    /// Whether it is of an earlier start, and still to be reclaimed or waited for.
+    pub(crate) const fn is_recorded(&self) -> bool {
+        matches!(self.standing, Standing::Recorded { .. })
+    }
+
     /// Whether it is of an earlier start of the server.
     pub(crate) const fn is_of_before(&self) -> bool {
         self.handle.0 == NO_HANDLE.0
