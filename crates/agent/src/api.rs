@@ -86,6 +86,7 @@ pub struct Ownership {
 
 /// What a user asks of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Command {
     /// An object's attributes → [`Output::Attr`].
     Stat {
@@ -377,6 +378,7 @@ pub struct LockInfo {
 
 /// What a command brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Output {
     /// Done.
     Done,
@@ -435,6 +437,7 @@ pub enum Output {
 
 /// Why a command failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OpError {
     /// The server's application said so; or the agent itself, with the same meaning, before asking.
     Status(Status),
@@ -504,6 +507,7 @@ pub enum WatchEvent {
 
 /// What the agent tells its users unasked, and how commands end.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Event {
     /// A command ended.
     Done {

@@ -1,7 +1,7 @@
 //! What can be set of an agent: every period and every bound, in one place, with the relations that they must keep.
 //!
-//! Decides the defaults. Implements `wire-spec.md` sections 8 and 11.1 (phases). Invariant: a driver hands over only a configuration that
-//! passed [`Config::check`], so no other file checks a setting again; every table of the agent has its bound here. Fractions are parts per
+//! Decides the defaults. Implements `wire-spec.md` sections 8 and 11.1 (phases). Invariant: no agent is made of a configuration that does not
+//! pass [`Config::check`], so no other file checks a setting again; every table of the agent has its bound here. Fractions are parts per
 //! million, so that no instant depends on how a float is rounded.
 
 use alloc::format;

@@ -96,7 +96,6 @@ impl Builder {
         };
         let label = self.label.take().unwrap_or_else(default_label);
         self.config.lease = self.lease.unwrap_or(self.config.lease);
-        self.config.check().map_err(|e| Cause::Settings(e.into()))?;
         let clock = Clock::new().map_err(Error::start)?;
         let seed = cistern_driver::seed().map_err(Error::start)?;
         let give_up_after = self.config.give_up_after;
@@ -116,7 +115,7 @@ impl Builder {
         }
         let services = AgentServices { sources: sources.ok() };
         let spin = self.config.spin;
-        let core = Agent::new(self.config, core_identity, seed, addresses);
+        let core = Agent::new(self.config, core_identity, seed, addresses).map_err(|e| Cause::Settings(e.into()))?;
         let hub = Arc::new(Mutex::new(Hub::new(core, clock.clone(), name.clone(), servers.clone(), give_up_after)));
         let options = LoopOptions { name: name.clone(), tap: self.tap, spin, ..LoopOptions::default() };
         let mut event_loop = EventLoop::new(ports, SharedHub(Arc::clone(&hub)), services, clock.clone(), options).map_err(Error::start)?;

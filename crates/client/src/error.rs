@@ -277,6 +277,7 @@ impl Error {
             OpError::AnotherServer => Cause::WrongServer(servers()),
             OpError::Closed => Cause::Closed,
             OpError::Overloaded => Cause::Overloaded(subject),
+            _ => Cause::Broken("an operation ended for a reason that this library does not know"),
         }
         .into()
     }

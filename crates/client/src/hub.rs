@@ -140,6 +140,7 @@ impl Hub {
                     let error = Error::of(error, Subject::Named(""), &self.servers, self.give_up_after);
                     log::warn!("{}: no session: {error}", self.name);
                 }
+                event => log::debug!("{}: {event:?}", self.name),
             }
         }
         self.tell_closers();

@@ -82,7 +82,7 @@ impl World {
         let server = Server::new(now, 1, StoreId([0xBE; 16]), config, [7; 32]).map_err(Trouble::starting("making the server"))?;
         let identity = Identity { agent: AgentId([9; 16]), incarnation: 1, boot: [0; 16], label: b"bench".to_vec() };
         let config = AgentConfig { idle: IdlePolicy::Eager, ..AgentConfig::default() };
-        let agent = Agent::new(config, identity, [8; 32], vec![SERVER.remote]);
+        let agent = Agent::new(config, identity, [8; 32], vec![SERVER.remote]).map_err(Trouble::starting("making the agent"))?;
         let gap = renewing_from.div_f64(load);
         let (store, rng) = (MemoryStore::new(), Rng::from_seed([6; 32]));
         let mut world = Self { agent, server, store, rng, gap, now_ns: 1, out: Vec::new(), keep_alives: 0, requests: 0 };

@@ -48,7 +48,7 @@ impl Pair {
         let mut config = ServerConfig::default();
         // So many local grants of a lock are counted that they must not end with its run of tokens.
         config.locks.run = 1 << 20;
-        let agent = Agent::new(Config::default(), identity, [9; 32], vec![at(7_311)]);
+        let agent = Agent::new(Config::default(), identity, [9; 32], vec![at(7_311)]).expect("the defaults are sound");
         Self { agent, now, sent: 0, answered: 0, server: rig::server_with(now, config), store: MemoryStore::new(), datagram: Vec::new() }
     }
 

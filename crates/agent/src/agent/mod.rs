@@ -14,7 +14,7 @@ mod settle;
 use crate::api::{Command, Event, HolderId, HolderView, LeaseView, OpError, OpId, Output, Submitted, Wait};
 use crate::cache::Cache;
 use crate::call::{Timer, Timers};
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::lease::{Lease, Permit};
 use crate::locks::Locks;
 use crate::session::Sessions;
@@ -117,12 +117,15 @@ pub struct Agent {
 impl Agent {
     /// An agent that has done nothing yet; it opens a session at one of `servers` (tried in turn) when a command needs one.
     ///
-    /// `config` must have passed [`Config::check`]; `seed` must be one that nobody can guess.
-    #[must_use]
-    pub fn new(config: Config, mut identity: Identity, seed: [u8; 32], servers: Vec<SocketAddr>) -> Self {
+    /// `seed` must be one that nobody can guess.
+    ///
+    /// # Errors
+    /// The first setting that cannot be used.
+    pub fn new(config: Config, mut identity: Identity, seed: [u8; 32], servers: Vec<SocketAddr>) -> Result<Self, ConfigError> {
+        config.check()?;
         identity.label.truncate(LABEL_MAX);
         let start = Instant::new(0, 0);
-        Self {
+        Ok(Self {
             who: alloc::format!("agent {}/{}", String::from_utf8_lossy(&identity.label), identity.incarnation),
             lease: Lease::new(config.phases),
             cache: Cache::new(config.cache),
@@ -150,7 +153,7 @@ impl Agent {
             holders_told: HoldersTold::nothing(),
             closing: Closing::No,
             stats: Stats::default(),
-        }
+        })
     }
 
     /// Takes a command. Answered from cache or by a local grant it ends here; otherwise its end comes as [`Event::Done`].

@@ -171,9 +171,8 @@ impl Script {
     }
 
     pub(super) fn with_servers(config: Config, servers: u8) -> Self {
-        config.check().unwrap();
         let identity = Identity { agent: AgentId([1; 16]), incarnation: 1, boot: [2; 16], label: b"test".to_vec() };
-        let agent = Agent::new(config, identity, [3; 32], (1..=servers).map(server).collect());
+        let agent = Agent::new(config, identity, [3; 32], (1..=servers).map(server).collect()).unwrap();
         Self { agent, now_ms: 10_000, boot_ahead_ms: 0, packet: 0, first: 0, session: SESSION, incarnation: 3, drops: 0 }
     }
 

@@ -40,7 +40,8 @@ fn the_manual_tells_what_to_do_about_every_reason_for_a_drop() {
         cistern_agent::Identity { agent: cistern_wire::AgentId([1; 16]), incarnation: 1, boot: [1; 16], label: Vec::new() },
         [1; 32],
         vec!["127.0.0.1:1".parse().unwrap()],
-    );
+    )
+    .unwrap();
     for (reason, _) in server.stats().drops().chain(agent.drops().iter()) {
         assert!(section.contains(&format!("`{reason}`")), "{reason}");
     }

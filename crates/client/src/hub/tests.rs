@@ -80,7 +80,7 @@ fn driver_that_sleeps_ends_when_a_use_finds_that_a_thread_has_panicked_under_the
 #[test]
 fn a_panic_under_the_lock_leaves_nobody_waiting() {
     let identity = Identity { agent: AgentId([1; 16]), incarnation: 1, boot: [0; 16], label: Vec::new() };
-    let agent = Agent::new(Config::default(), identity, [0; 32], Vec::new());
+    let agent = Agent::new(Config::default(), identity, [0; 32], Vec::new()).unwrap();
     let hub = Arc::new(Mutex::new(Hub::new(agent, Clock::new().unwrap(), "test".to_owned(), String::new(), Duration::ZERO)));
     let (pending, guard) = (Arc::new(Pending::default()), Arc::new(Mailbox::new(1)));
     let until_over = UntilOver(Arc::clone(&hub));

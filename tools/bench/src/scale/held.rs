@@ -44,7 +44,7 @@ const KINDS: usize = 4;
 
 /// Measures an agent with so many locks.
 pub(super) fn measure(locks: usize) -> Result<Held, Trouble> {
-    let mut world = World::new(locks);
+    let mut world = World::new(locks)?;
     // Written to, so that it has its memory before.
     world.holders = vec![HolderId(1); locks];
     world.holders.clear();
@@ -81,11 +81,11 @@ struct World {
 }
 
 impl World {
-    fn new(locks: usize) -> Self {
+    fn new(locks: usize) -> Result<Self, Trouble> {
         let config = Config { advisory_max: locks + 1, window: 4_096, ..Config::default() };
         let identity = Identity { agent: AgentId([0xA5; 16]), incarnation: 1, boot: [0; 16], label: b"holder".to_vec() };
-        Self {
-            agent: Agent::new(config, identity, [5; 32], vec![server()]),
+        Ok(Self {
+            agent: Agent::new(config, identity, [5; 32], vec![server()]).map_err(Trouble::starting("making the agent"))?,
             now: Instant::new(1_000_000_000, 1_000_000_000),
             session: SessionId(0),
             incarnation: 1,
@@ -99,7 +99,7 @@ impl World {
             taken_over: 0,
             longest: Duration::ZERO,
             buf: Vec::new(),
-        }
+        })
     }
 
     /// A call of the agent; its CPU time counts.

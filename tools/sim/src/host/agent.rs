@@ -49,6 +49,9 @@ impl AgentHost {
     }
 
     /// Starts the process.
+    ///
+    /// # Panics
+    /// If the plan's settings are refused, which tests of plans exclude.
     pub fn start(&mut self) {
         self.process.starts += 1;
         let number = u8::try_from(self.number + 1).unwrap_or(u8::MAX);
@@ -58,7 +61,8 @@ impl AgentHost {
             boot: [number; 16],
             label: format!("agent{}", self.number).into_bytes(),
         };
-        self.core = Some(Agent::new(self.config.clone(), identity, self.seeds.seed(), vec![self.server]));
+        let core = Agent::new(self.config.clone(), identity, self.seeds.seed(), vec![self.server]);
+        self.core = Some(core.expect("settings of plans are legal"));
     }
 
     /// The process dies; gives the commands that die with it.
