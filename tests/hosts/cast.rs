@@ -3,8 +3,8 @@
 //! Decides: how the job shows who runs it. It writes its host and its fencing token into one file that all hosts share, as a resource
 //! would: what two hosts did at the same time stands there side by side.
 
-use crate::network::{Host, Network};
-use crate::world::{Agent, CISTERN, Line, PATIENCE, Server, command, eventually};
+use cistern_testkit::network::{Host, Network};
+use cistern_testkit::{Agent, CISTERN, Line, PATIENCE, Server, command, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;

@@ -1,8 +1,8 @@
 //! Loss: packets vanish at random, and nobody is cut off (sections 11.1, 11.2 and 11.3).
 
 use crate::cast::{agent, server, waiter};
-use crate::network::Network;
-use crate::world::{Agent, Line, eventually};
+use cistern_testkit::network::Network;
+use cistern_testkit::{Agent, Line, eventually};
 use serde_json::json;
 use std::thread;
 use std::time::Duration;

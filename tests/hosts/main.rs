@@ -10,11 +10,7 @@
 mod cast;
 mod loss;
 mod moving;
-mod network;
 mod partition;
 mod places;
 mod sizes;
 mod standstill;
-#[path = "../world/mod.rs"]
-#[allow(dead_code, reason = "the tests on loopback share it, and neither needs all of it")]
-mod world;

@@ -1,8 +1,8 @@
 //! Agents that move: another address on their host, another port on a NAT (section 11.6).
 
 use crate::cast::{agent, server, waiter};
-use crate::network::{Home, Host, Network};
-use crate::world::{Agent, Server, eventually};
+use cistern_testkit::network::{Home, Host, Network};
+use cistern_testkit::{Agent, Server, eventually};
 use serde_json::json;
 use std::net::{Ipv4Addr, SocketAddr};
 

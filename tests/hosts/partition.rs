@@ -1,9 +1,9 @@
 //! Partitions: a host cut off from the server in both directions or in one, and the lock that it holds (sections 11.1, 11.3 and 11.6).
 
 use crate::cast::{Trace, agent, certain_until, server, timer, waiter};
-use crate::network::Network;
-use crate::world::eventually;
 use cistern_client::Client;
+use cistern_testkit::eventually;
+use cistern_testkit::network::Network;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
@@ -132,7 +132,7 @@ fn what_a_holder_writes_after_its_lock_was_taken_is_refused() {
     network.heal();
     let late = client.write("/job", "by A, late").guarded_by(&guard).wait();
     assert!(late.is_err(), "{late:?}");
-    assert_eq!(b.read("/job").unwrap(), crate::world::base64(b"by B"));
+    assert_eq!(b.read("/job").unwrap(), cistern_testkit::base64(b"by B"));
     // The client goes on by itself.
     client.write("/other", "by A").wait().unwrap();
 }

@@ -1,8 +1,8 @@
 //! Addresses: hosts with IPv6 only, and a server that has several addresses (`wire-spec.md` section 3.7).
 
 use crate::cast::{Trace, agent, agent_by, timer, waiter};
-use crate::network::{Network, PORT};
-use crate::world::{Server, eventually, said};
+use cistern_testkit::network::{Network, PORT};
+use cistern_testkit::{Server, eventually, said};
 use serde_json::json;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
@@ -20,7 +20,7 @@ fn hosts_without_ipv4_do_all_that_others_do() {
     let contents = "x".repeat(100_000);
     first.put("/f", &contents);
     let mut other = agent_by(&server, b, &[host.server_v6()]);
-    assert_eq!(other.read("/f").unwrap(), crate::world::base64(contents.as_bytes()));
+    assert_eq!(other.read("/f").unwrap(), cistern_testkit::base64(contents.as_bytes()));
     let trace = Trace::new(&server);
     let job = trace.job(&server, a);
     let token = trace.runs_on(a, 0);

@@ -1,8 +1,8 @@
 //! Paths that carry only small packets: nothing is fragmented, and what does not fit goes in smaller pieces (sections 3.7 and 11.5).
 
 use crate::cast::{agent, waiter};
-use crate::network::{Home, Network};
-use crate::world::{Agent, Server, base64};
+use cistern_testkit::network::{Home, Network};
+use cistern_testkit::{Agent, Server, base64};
 use serde_json::json;
 use std::fs;
 use std::net::SocketAddr;

@@ -1,8 +1,8 @@
 //! Hosts that stand still: every process of one stopped past the lease, and let go on (sections 11.1, 11.3 and 11.6).
 
 use crate::cast::{Trace, agent, server, waiter};
-use crate::network::Network;
-use crate::world::eventually;
+use cistern_testkit::eventually;
+use cistern_testkit::network::Network;
 use nix::sys::signal::{Signal, kill};
 use serde_json::json;
 use std::thread::sleep;

@@ -1,7 +1,7 @@
 //! Attacks on true processes: whoever has seen every datagram of a server, and sends from a socket of its own, frees, ends and opens nothing.
 
-use crate::world::{Agent, Server, eventually};
 use cistern_capture::Reader;
+use cistern_testkit::{Agent, Server, eventually};
 use cistern_wire::limits::DATAGRAM_MIN;
 use cistern_wire::{
     Bytes8, Datagram, EndReason, EndSession, Fate, Header, Hello, List, Message, Nack, NackReason, Packer, RefuseReason, SessionId,

@@ -1,6 +1,6 @@
 //! Bad input of every kind: one clear line, a documented exit status, nothing lost.
 
-use crate::world::{Agent, CISTERN, CISTERND, Server, command, said};
+use cistern_testkit::{Agent, CISTERN, CISTERND, Server, command, said};
 use serde_json::json;
 use std::fs;
 use std::io::Read;
@@ -83,7 +83,7 @@ fn bad_datagrams_are_dropped_by_name_and_counted_and_change_nothing() {
     for bytes in [&b""[..], b"x", &[0xFF; 100], &other_version, &corrupt, &vec![0xC5; 9_000]] {
         socket.send_to(bytes, server.address).unwrap();
     }
-    let drops = crate::world::eventually("the drops are counted", || {
+    let drops = cistern_testkit::eventually("the drops are counted", || {
         let drops = server.status()["drops_by_reason"].clone();
         let names = ["too_short", "bad_magic", "unknown_version", "bad_checksum"];
         names.iter().all(|name| drops[name].as_u64().is_some_and(|n| n > 0)).then_some(drops)

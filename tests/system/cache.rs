@@ -1,7 +1,7 @@
 //! Caches: what is answered with no message, and that it is never stale (sections 11.4 and 11.5).
 
 use crate::relay::Relay;
-use crate::world::{Agent, Server, base64};
+use cistern_testkit::{Agent, Server, base64};
 use serde_json::json;
 
 #[test]
@@ -13,7 +13,7 @@ fn what_was_read_once_is_answered_from_cache_until_somebody_changes_it() {
     a.put("/d/f", "one");
     assert_eq!(b.read("/d/f").unwrap(), base64(b"one"));
     // The first read after a change may come without a lock, so as not to let a lock go to and fro.
-    crate::world::eventually("B has it in its cache", || {
+    cistern_testkit::eventually("B has it in its cache", || {
         let requests = b.count("requests");
         b.read("/d/f").unwrap();
         (b.count("requests") == requests).then_some(())
@@ -31,7 +31,7 @@ fn names_that_are_not_there_are_cached_and_appear_when_they_are_made() {
     let mut a = Agent::start(&server, "A");
     let mut b = Agent::start(&server, "B");
     let stat = json!({ "op": "stat", "path": "/new", "follow": true });
-    crate::world::eventually("B knows from its cache that there is no such name", || {
+    cistern_testkit::eventually("B knows from its cache that there is no such name", || {
         assert_eq!(b.ask(&stat).unwrap_err()["code"], "ENOENT");
         let requests = b.count("requests");
         assert_eq!(b.ask(&stat).unwrap_err()["code"], "ENOENT");

@@ -1,7 +1,7 @@
 //! `--pcap`: every program writes what it sends and receives, and what two programs say of the same datagrams agrees.
 
-use crate::world::{Agent, CISTERN, Server, command, eventually, said};
 use cistern_capture::{Datagram, Reader};
+use cistern_testkit::{Agent, CISTERN, Server, command, eventually, said};
 use serde_json::json;
 use std::fs::File;
 use std::path::Path;
@@ -96,7 +96,7 @@ fn capture_that_cannot_be_made_is_told_before_anything_else() {
         assert_eq!(output.status.code(), Some(status), "{args:?}: {}", said(&output));
         assert!(said(&output).contains(&format!("cannot create the capture file {nowhere}")), "{}", said(&output));
     }
-    let output = command(crate::world::CISTERND, &["--volatile", "--listen", "127.0.0.1:0", "--pcap", nowhere]).output().unwrap();
+    let output = command(cistern_testkit::CISTERND, &["--volatile", "--listen", "127.0.0.1:0", "--pcap", nowhere]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains(nowhere));
 }

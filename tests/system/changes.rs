@@ -1,6 +1,6 @@
 //! The commands that change little things, or several at once: put --if-version, touch, chmod, truncate, xattr, batch.
 
-use crate::world::{Agent, CISTERN, Server, command, said};
+use cistern_testkit::{Agent, CISTERN, Server, command, said};
 use serde_json::Value;
 use std::fs;
 use std::io::Write;

@@ -1,6 +1,6 @@
 //! `cistern lock`: a command under a lock (section 11.6).
 
-use crate::world::{Agent, Server, eventually, said};
+use cistern_testkit::{Agent, Server, eventually, said};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;

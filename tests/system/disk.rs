@@ -1,6 +1,6 @@
 //! A disk that fails or is full, under a real server (section 11.7).
 
-use crate::world::{Server, base64, eventually, said};
+use cistern_testkit::{Server, base64, eventually, said};
 use nix::unistd::geteuid;
 use serde_json::json;
 use std::fs;
@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 /// Puts files of 64 KiB, which no compression makes smaller, until one is refused; how many there are, and what the refusal said.
 fn fill(server: &Server, dir: &str) -> (u32, String) {
-    let agent = crate::world::Agent::start(server, dir);
+    let agent = cistern_testkit::Agent::start(server, dir);
     let mut state = 7u64;
     let bytes: Vec<u8> = std::iter::repeat_with(|| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -154,7 +154,7 @@ fn a_server_on_a_disk_that_others_filled_serves_reads_locks_and_removals_also_af
     assert_eq!(server.process.end(), Some(0));
     let small = Small::mount(server.store(), "288m");
     server.start_again_after(&small.enter_new());
-    let agent = crate::world::Agent::start(&server, "A");
+    let agent = cistern_testkit::Agent::start(&server, "A");
     let mut line = agent.line();
     for n in 0..40 {
         line.ok(json!({ "op": "put", "path": format!("/f{n}"), "data": { "b64": base64(&vec![b'a' + n % 26; 200_000]) }, "mode": 0o644 }));
@@ -193,7 +193,7 @@ fn room_that_removals_made_is_found_by_the_running_server() {
     server.start_again_after(&small.enter_new());
     let (made, why) = fill(&server, "full");
     assert!(why.contains("ENOSPC") && made > 100, "{made} files of 64 KiB: {why}");
-    let agent = crate::world::Agent::start(&server, "A");
+    let agent = cistern_testkit::Agent::start(&server, "A");
     let mut line = agent.line();
     for n in 0..made * 3 / 4 {
         line.ok(json!({ "op": "unlink", "path": format!("/full/{n}"), "force": false }));
@@ -208,6 +208,6 @@ fn room_that_removals_made_is_found_by_the_running_server() {
 
 #[test]
 fn a_reserve_that_the_store_cannot_keep_is_refused() {
-    let output = crate::world::command(crate::world::CISTERND, &["--store", "/nowhere", "--store-reserve", "16M"]).output().unwrap();
+    let output = cistern_testkit::command(cistern_testkit::CISTERND, &["--store", "/nowhere", "--store-reserve", "16M"]).output().unwrap();
     assert!(output.status.code() == Some(2) && said(&output).contains("must be at least 192M"), "{}", said(&output));
 }

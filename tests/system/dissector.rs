@@ -1,9 +1,9 @@
 //! The Wireshark dissector on what real programs said: tshark reads every field of it as `cistern-dump` does.
 
-use crate::view::compare::assert_alike;
-use crate::world::{Agent, Server};
 use cistern_capture::{Datagram, Reader};
+use cistern_testkit::{Agent, Server};
 use cistern_wire::{Kind, Message};
+use cistern_wireshark::view::compare::assert_alike;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -7,7 +7,7 @@
 //! the test says why.
 
 use crate::first_hour::User;
-use crate::world::{CISTERN, CISTERND, said};
+use cistern_testkit::{CISTERN, command, program, said};
 use nix::unistd::{getegid, geteuid};
 use std::fmt::Write as _;
 use std::fs;
@@ -148,14 +148,14 @@ fn every_example_of_help_runs() {
 }
 
 fn help(program: &str, words: &[String]) -> String {
-    let program = if program == "cistern" { CISTERN } else { CISTERND };
-    let output = Command::new(program).args(words).arg("--help").output().unwrap();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let output = command(program, &words).arg("--help").output().unwrap();
     assert!(output.status.success(), "{words:?}: {}", said(&output));
     String::from_utf8(output.stdout).unwrap()
 }
 
 fn subcommands(program: &str, words: &[&str]) -> Vec<String> {
-    let output = Command::new(program).args(words).arg("--help").output().unwrap();
+    let output = command(program, words).arg("--help").output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
     let commands = help.split_once("Commands:\n").map_or("", |(_, rest)| rest);
     let names = commands.lines().take_while(|line| !line.is_empty()).filter(|line| line.starts_with("  ") && !line.starts_with("   "));
@@ -201,7 +201,7 @@ fn run(lines: &[Line], name: &str) {
         write_line(&mut script, line, &home.display().to_string());
     }
     fs::write(home.join("script"), &script).unwrap();
-    let path = format!("{}:{}", Path::new(CISTERN).parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let path = format!("{}:{}", program(CISTERN).parent().unwrap().display(), std::env::var("PATH").unwrap());
     let inside = format!("{SET_UP} && exec {} timeout -k 5 \"$0\" sh script", network.become_user);
     let mut command = Command::new("unshare");
     command.args(network.unshare).args(["sh", "-c", &inside, DOCUMENT_TIME]).current_dir(home).env_clear();

@@ -1,6 +1,6 @@
 //! A server with a store in a directory: killed, started again, refused (sections 11.2 and 11.7).
 
-use crate::world::{Agent, CISTERND, Server, command, eventually, said};
+use cistern_testkit::{Agent, CISTERND, Server, command, eventually, said};
 use nix::sys::signal::Signal;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -141,7 +141,7 @@ fn every_change_that_was_answered_is_there_after_each_of_many_kills() {
 /// Makes files one after the other until it is over, and counts those that were answered; which they were, and which were asked for.
 fn maker(
     n: usize,
-    mut line: crate::world::Line,
+    mut line: cistern_testkit::Line,
     over: Arc<AtomicBool>,
     made: Arc<AtomicUsize>,
 ) -> impl FnOnce() -> (BTreeSet<String>, BTreeSet<String>) {

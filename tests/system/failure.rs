@@ -1,7 +1,7 @@
 //! Delivery failure, timing out, steal, recovery (sections 11.3 and 11.6).
 
 use crate::relay::Relay;
-use crate::world::{Agent, PATIENCE, Server, eventually};
+use cistern_testkit::{Agent, PATIENCE, Server, eventually};
 use nix::sys::signal::Signal;
 use serde_json::json;
 use std::thread::{self, sleep};
@@ -154,10 +154,10 @@ fn an_evicted_agent_keeps_its_locks_for_the_whole_wait() {
     let mut user = a.line();
     let granted = Instant::now();
     let (hold, token) = user.lock("/job");
-    let output = crate::world::command(crate::world::CISTERN, &["admin", "evict", "A", "--control", server.control().to_str().unwrap()])
+    let output = cistern_testkit::command(cistern_testkit::CISTERN, &["admin", "evict", "A", "--control", server.control().to_str().unwrap()])
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", crate::world::said(&output));
+    assert!(output.status.success(), "{}", cistern_testkit::said(&output));
     let mut other = b.line();
     let (_, larger) = other.lock("/job");
     // Not before A's lease is over by A's own clock: then it surrenders, if the timer has not ended before.

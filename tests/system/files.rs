@@ -1,6 +1,6 @@
 //! The file commands, as people use them, by an own agent and through the host's.
 
-use crate::world::{Agent, CISTERN, Server, command, said};
+use cistern_testkit::{Agent, CISTERN, Server, command, said};
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
@@ -105,7 +105,7 @@ fn the_daemons_end_cleanly_when_they_are_asked_to() {
     let mut agent = Agent::start(&server, "A");
     agent.put("/f", "");
     assert_eq!(agent.process.end(), Some(0));
-    crate::world::eventually("the agent's session is closed", || (server.count("sessions") == 0).then_some(()));
+    cistern_testkit::eventually("the agent's session is closed", || (server.count("sessions") == 0).then_some(()));
     assert_eq!(server.count("locks"), 0);
     let control = server.control().to_owned();
     assert_eq!(server.process.end(), Some(0));

@@ -1,12 +1,12 @@
 //! What somebody meets who has just installed Cistern: no flags, no rights, no settings but a file.
 
-use crate::world::{CISTERN, CISTERND, Server, command, said};
+use cistern_testkit::{CISTERN, CISTERND, Daemon, Place, Server, command, said};
 use nix::unistd::{Gid, Uid, chown, geteuid};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// The user `nobody`, as whom the tests run where they are run by root.
@@ -16,7 +16,7 @@ const NOBODY: u32 = 65_534;
 pub(crate) struct User {
     pub(crate) home: TempDir,
     /// Programs that were started, to be ended with the user.
-    started: Vec<Child>,
+    started: Vec<Daemon>,
 }
 
 impl User {
@@ -51,11 +51,10 @@ impl User {
 
     /// Starts a program that says in JSON when it is ready.
     fn start(&mut self, program: &str, args: &[&str]) -> serde_json::Value {
-        let mut child = self.prepared(program, args).arg("--json").stdout(Stdio::piped()).process_group(0).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        self.started.push(child);
-        serde_json::from_str(&line).unwrap_or_else(|e| panic!("{program} {args:?} said {line:?}: {e}"))
+        let daemon = Daemon::of(&Place::default(), self.prepared(program, args).arg("--json"));
+        let ready = daemon.ready.clone();
+        self.started.push(daemon);
+        ready
     }
 
     /// A settings file of the user's, made by him.
@@ -63,15 +62,6 @@ impl User {
         let dir = self.home.path().join(".config/cistern");
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(dir.join("cistern.toml"), text).unwrap();
-    }
-}
-
-impl Drop for User {
-    fn drop(&mut self) {
-        for child in &mut self.started {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The lease: how it is renewed, and what it costs when nothing happens (sections 11.1 and 11.3).
 
 use crate::relay::Relay;
-use crate::world::{Agent, Server, eventually};
+use cistern_testkit::{Agent, Server, eventually};
 use serde_json::json;
 use std::thread::sleep;
 use std::time::Duration;

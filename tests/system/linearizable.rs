@@ -6,8 +6,8 @@
 
 use crate::posix::status;
 use crate::relay::Relay;
-use crate::world::Server;
 use cistern_client::{Client, Error, Metadata, Version};
+use cistern_testkit::Server;
 use cistern_wire::Status;
 use std::collections::HashSet;
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
 //! A lock is taken by a path, and the path stays with the file as long as it is held (section 11.4).
 
-use crate::world::{Agent, Server, eventually, said};
+use cistern_testkit::{Agent, Server, eventually, said};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;

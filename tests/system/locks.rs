@@ -1,6 +1,6 @@
 //! Advisory locks between agents and inside one (sections 11.2 and 11.4).
 
-use crate::world::{Agent, Server, eventually};
+use cistern_testkit::{Agent, Server, eventually};
 use nix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use std::thread;

@@ -35,12 +35,4 @@ mod reload;
 mod stopped;
 mod trees;
 mod units;
-#[path = "../../tools/wireshark/tests/view/mod.rs"]
-mod view;
 mod waiting;
-#[path = "../world/mod.rs"]
-#[allow(dead_code, reason = "the tests on separate hosts share it, and neither needs all of it")]
-mod world;
-
-/// The Wireshark dissector, which `view` runs.
-const DISSECTOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tools/wireshark/cistern.lua");

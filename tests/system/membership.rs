@@ -1,7 +1,7 @@
 //! Membership: who is there is told, who has gone is found out, by real processes (sections 11.5 and 11.7).
 
 use crate::relay::Relay;
-use crate::world::{Agent, CISTERN, PATIENCE, Server, command, eventually};
+use cistern_testkit::{Agent, CISTERN, PATIENCE, Server, command, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;

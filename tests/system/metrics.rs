@@ -1,6 +1,6 @@
 //! Metrics and figures: what was done is what is told, in the format that is promised; nobody can hold the port.
 
-use crate::world::{Agent, PATIENCE, Server, said};
+use cistern_testkit::{Agent, PATIENCE, Server, said};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -138,7 +138,7 @@ fn what_was_done_is_what_a_scrape_tells() {
     let (hold, _) = user.lock("/f1");
     let refused = b.line().ask(&serde_json::json!({ "op": "lock", "path": "/f1", "shared": false, "wait_ms": 0 }));
     assert!(refused.is_err(), "{refused:?}");
-    assert_eq!(b.read("/f1").unwrap(), crate::world::base64(b"12345"));
+    assert_eq!(b.read("/f1").unwrap(), cistern_testkit::base64(b"12345"));
 
     let after = parse(&scrape(address));
     let get = |name: &str| after.get(name).copied().unwrap_or_else(|| panic!("no {name} in {after:#?}"));
@@ -232,7 +232,7 @@ fn idle_time_is_no_stall() {
         (all["cistern_uptime_seconds"], all["cistern_stalled_seconds_total"])
     };
     let (began, stalled) = look();
-    let (uptime, now) = crate::world::eventually("some idle seconds have passed", || {
+    let (uptime, now) = cistern_testkit::eventually("some idle seconds have passed", || {
         std::thread::sleep(std::time::Duration::from_secs(1));
         let (uptime, now) = look();
         (uptime - began > 4.0).then_some((uptime - began, now - stalled))
@@ -259,7 +259,7 @@ fn an_address_in_use_is_told_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("server");
     let args = ["--volatile", "--listen", "127.0.0.1:0", "--state", state.to_str().unwrap(), "--metrics", &address];
-    let output = crate::world::command(crate::world::CISTERND, &args).output().unwrap();
+    let output = cistern_testkit::command(cistern_testkit::CISTERND, &args).output().unwrap();
     assert!(
         output.status.code() == Some(1) && said(&output).contains(&address) && said(&output).contains("--metrics"),
         "{}",

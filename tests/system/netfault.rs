@@ -1,8 +1,8 @@
 //! The fault proxy in front of the real server: several agents behind it, each with its own faults.
 
 use crate::relay::Relay;
-use crate::world::{Agent, Server, eventually};
 use cistern_netfault::stats::Lost;
+use cistern_testkit::{Agent, Server, eventually};
 use serde_json::json;
 use std::thread;
 use std::time::Duration;
@@ -65,7 +65,7 @@ fn slow_narrow_lossy_and_shuffled_network_changes_no_answer() {
     for n in 0..20 {
         let (path, text) = (format!("/f{n}"), format!("text {n}"));
         a.put(&path, &text);
-        assert_eq!(b.read(&path).unwrap(), crate::world::base64(text.as_bytes()));
+        assert_eq!(b.read(&path).unwrap(), cistern_testkit::base64(text.as_bytes()));
     }
     let stats = relay.stats();
     let (up, down) = (&stats.total.up, &stats.total.down);

@@ -1,28 +1,16 @@
 //! `cistern plan`: what scripts read of them, and what they refuse.
 
-use crate::world::{CISTERN, Server, command, said};
+use cistern_testkit::numbers::{self, NUMBERS, RATES, SHARES, TIMES, consoles, near, number, solved_or_refused};
+use cistern_testkit::{CISTERN, Server, said};
 use serde_json::Value;
 use std::process::Output;
 
-/// Flags, each with the values that it is given.
-type Flags<'a> = &'a [(&'a str, &'a [&'a str])];
-
 fn run(line: &str) -> Output {
-    command(CISTERN, &line.split(' ').collect::<Vec<_>>()).output().unwrap()
+    numbers::run(CISTERN, line)
 }
 
 fn json(line: &str) -> Value {
-    let output = run(&format!("{line} --json"));
-    assert_eq!(output.status.code(), Some(0), "{line}: {}", said(&output));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-fn number(value: &Value, field: &str) -> f64 {
-    value[field].as_f64().unwrap_or_else(|| panic!("no number {field} in {value}"))
-}
-
-fn near(ours: f64, expected: f64) {
-    assert!((ours / expected - 1.0).abs() < 1e-9, "{ours:e} is not {expected:e}");
+    numbers::json(CISTERN, line)
 }
 
 #[test]
@@ -67,16 +55,7 @@ fn a_plan_says_what_a_lease_that_agents_ask_for_costs_them_and_others() {
 #[test]
 fn consoles_in_the_manual_show_what_the_commands_print() {
     let manual = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/models.md")).unwrap();
-    let consoles: Vec<_> = manual.split("```console\n$ cistern ").skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect();
-    assert!(consoles.len() >= 2);
-    for console in consoles {
-        let (line, shown) = console.split_once('\n').unwrap();
-        let printed = String::from_utf8(run(line).stdout).unwrap();
-        let mut rest = &printed[..];
-        for part in shown.split("...").map(str::trim).filter(|part| !part.is_empty()) {
-            rest = rest.split_once(part).unwrap_or_else(|| panic!("cistern {line} does not print\n{part}\nbut\n{printed}")).1;
-        }
-    }
+    assert!(consoles(&manual, CISTERN) >= 2);
 }
 
 #[test]
@@ -126,39 +105,15 @@ fn what_no_plan_can_be_made_of_is_refused_in_words() {
 /// What the command lines take at their utmost is solved or refused: no program ends in a panic.
 #[test]
 fn extreme_quantities_are_solved_or_refused() {
-    let numbers = ["5e-324", "1e-320", "1e-30", "1e-15", "1e12", "1e30", "1e308"];
-    let rates = ["1e-320/d", "1e-26/d", "1e-15/s", "1e15/s", "1e27/ms", "1e308/ms"];
-    let times = ["1ns", "1us", "100000d", "1e-9", "1e9", "1e18", "1e300"];
-    let shares = ["1e-320%", "1e-28%", "1e-9%", "99.999999999%", "1e30", "1e308%"];
-    let flags: [(&str, Flags<'_>); 1] = [(
-        "plan --rate 10/s",
-        &[
-            ("--rate", &rates),
-            ("--agents", &numbers),
-            ("--fail-every", &times),
-            ("--repair", &times),
-            ("--overhead", &shares),
-            ("--unavailable", &shares),
-            ("--recover-within", &times),
-            ("--delivery-timeout", &times),
-        ],
-    )];
-    for (base, flags) in flags {
-        for (flag, values) in flags {
-            for value in *values {
-                // The flag's last word takes the value; the base line's own gives way to it.
-                let name = flag.rsplit(' ').next().unwrap();
-                let kept: Vec<_> = base.split(' ').collect();
-                let at = kept.iter().position(|word| *word == name);
-                let kept: Vec<_> =
-                    kept.iter().enumerate().filter(|(i, _)| at.is_none_or(|at| *i != at && *i != at + 1)).map(|(_, w)| *w).collect();
-                for ending in ["", " --json", " --csv"] {
-                    let line = format!("{} {flag} {value}{ending}", kept.join(" "));
-                    let output = run(&line);
-                    assert!(matches!(output.status.code(), Some(0..=2)), "{line}: {}", said(&output));
-                    assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"), "{line}: {}", said(&output));
-                }
-            }
-        }
-    }
+    let flags: [(&str, &[&str]); 8] = [
+        ("--rate", &RATES),
+        ("--agents", &NUMBERS),
+        ("--fail-every", &TIMES),
+        ("--repair", &TIMES),
+        ("--overhead", &SHARES),
+        ("--unavailable", &SHARES),
+        ("--recover-within", &TIMES),
+        ("--delivery-timeout", &TIMES),
+    ];
+    solved_or_refused(CISTERN, "plan --rate 10/s", &flags, &["", " --json", " --csv"]);
 }

@@ -1,6 +1,6 @@
 //! Settings of a running server: which are in force, and what SIGHUP takes up.
 
-use crate::world::{Agent, CISTERN, Server, command, eventually, said};
+use cistern_testkit::{Agent, CISTERN, Server, command, eventually, program, said};
 use nix::pty::openpty;
 use nix::sys::signal::Signal;
 use nix::unistd::mkfifo;
@@ -80,7 +80,8 @@ fn a_settings_file_that_is_no_file_is_refused_at_once() {
     mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
     for name in [file.as_path(), dir.path()] {
         let name = name.to_str().unwrap();
-        let output = command("timeout", &["20", CISTERN, "settings", "--effective", "--config", name]).output().unwrap();
+        let cistern = program(CISTERN);
+        let output = command("timeout", &["20", cistern.to_str().unwrap(), "settings", "--effective", "--config", name]).output().unwrap();
         assert!(output.status.code() == Some(2) && said(&output).contains("not a regular file"), "{}", said(&output));
     }
 }

@@ -1,6 +1,6 @@
 //! Stopped stores and copies of running ones: checked, restored, compacted, backed up; and refused with a clear error.
 
-use crate::world::{Agent, CISTERND, Server, base64, command, said};
+use cistern_testkit::{Agent, CISTERND, Server, base64, command, said};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};

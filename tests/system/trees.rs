@@ -1,7 +1,7 @@
 //! Import and export: that they can be repeated, and that what comes out of a hostile server or from a hostile user of a good one
 //! touches nothing outside of the directory that was named.
 
-use crate::world::{CISTERN, Server, command, said};
+use cistern_testkit::{CISTERN, Server, command, said};
 use serde_json::Value;
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};

@@ -1,6 +1,6 @@
 //! The unit files: read by systemd itself, and their exposure by its own measure, where it is installed.
 
-use crate::world::{CISTERN, CISTERND, said};
+use cistern_testkit::{CISTERN, CISTERND, program, said};
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -18,7 +18,9 @@ fn analyze(unit: &str, args: &[&str]) -> Option<Output> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("dist/systemd").join(unit);
     let text = fs::read_to_string(&path).unwrap();
     // Programs, user and settings are installed elsewhere.
-    let text = text.replace("/usr/local/bin/cisternd", CISTERND).replace("/usr/local/bin/cistern", CISTERN);
+    let text = text
+        .replace("/usr/local/bin/cisternd", program(CISTERND).to_str().unwrap())
+        .replace("/usr/local/bin/cistern", program(CISTERN).to_str().unwrap());
     let text = text.replace("User=cistern\n", "").replace("Group=cistern\n", "DynamicUser=yes\n");
     let copy = dir.path().join(unit);
     fs::write(&copy, text).unwrap();

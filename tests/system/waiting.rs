@@ -1,7 +1,7 @@
 //! `cistern lock` before and after its command: waiting, leaving the queue, giving the lock back; by an agent of its own and by the host's.
 
 use crate::relay::Relay;
-use crate::world::{Agent, CISTERN, PATIENCE, Server, command, eventually, said};
+use cistern_testkit::{Agent, CISTERN, PATIENCE, Server, command, eventually, program, said};
 use nix::pty::openpty;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -32,7 +32,7 @@ fn waiting(server: &Server, command: &mut Command) -> Child {
 
 /// `cistern` to which ^C means what it means at a terminal, also where the tests run in the background of a shell.
 fn interruptible(server: &Server, args: &[&str]) -> Command {
-    let mut command = command("env", &[&["--default-signal=HUP,INT", CISTERN], args].concat());
+    let mut command = command("env", &[&["--default-signal=HUP,INT", program(CISTERN).to_str().unwrap()], args].concat());
     command.env("CISTERN_SERVER", server.address.to_string());
     command
 }
@@ -378,7 +378,7 @@ fn a_host_agent_serves_a_group_and_nobody_else_and_by_default_its_own_user_alone
     // Others reach neither a directory for temporary files of this user's nor its build.
     fs::set_permissions(server.dir.path(), fs::Permissions::from_mode(0o711)).unwrap();
     let program = server.dir.path().join("cistern");
-    fs::copy(CISTERN, &program).unwrap();
+    fs::copy(cistern_testkit::program(CISTERN), &program).unwrap();
     for (label, args) in [("group", &["--socket-group", "42424"][..]), ("own", &[])] {
         let agent = Agent::with(&server, server.address, label, args);
         let put = |uid: u32, gid: u32| {

@@ -10,8 +10,8 @@ mod names;
 mod renames;
 mod xattrs;
 
-use crate::world::Server;
 use cistern_client::{Client, Error, Metadata};
+use cistern_testkit::Server;
 use cistern_wire::{RenameRule, Status};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -147,7 +147,7 @@ impl Failover {
             // Long enough for the demand to have come and its receipt to have gone.
             thread::sleep(config.probe_period / 2);
         }
-        self.holder.stop()?;
+        self.holder.stop();
         let stopped = Instant::now();
         if self.kind == Kind::LastHeard {
             thread::sleep(config.wait() + config.delivery_timeout);
@@ -156,12 +156,12 @@ impl Failover {
         let mut call = waits.unwrap_or_else(|| self.waiter.lock(PATH).start());
         if self.kind == Kind::Surrender {
             self.await_failure().map_err(wrong)?;
-            self.holder.go_on()?;
+            self.holder.go_on();
         }
         let guard = call.wait_timeout(LONGEST).ok_or(Trouble::Silence { while_doing: "waiting for a lock", seconds: LONGEST.as_secs() })?;
         let took = begin.elapsed();
         if self.kind != Kind::Surrender {
-            self.holder.go_on()?;
+            self.holder.go_on();
         }
         self.holder.await_loss()?;
         drop(guard.map_err(wrong)?);

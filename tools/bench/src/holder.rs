@@ -6,26 +6,21 @@
 
 use crate::trouble::Trouble;
 use cistern_client::{Client, Guard, LockState};
+use cistern_testkit::{PATIENCE, Process};
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use nix::sys::signal::Signal;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// How long it may take to say something, in seconds.
-const SILENCE_S: u64 = 30;
 /// How often the holder looks whether it still has its lock, if nothing is told to it.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The process, as the bench sees it; ended when dropped.
 #[derive(Debug)]
 pub(crate) struct Holder {
-    child: Child,
-    said: Receiver<String>,
+    process: Process,
 }
 
 impl Holder {
@@ -34,31 +29,23 @@ impl Holder {
         let program = std::env::current_exe().map_err(Trouble::at("finding this program's own file"))?;
         let mut command = Command::new(program);
         command.args(["holder", &server.to_string(), path]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(Trouble::at("starting a holder"))?;
-        let stdout = child.stdout.take().expect("standard output is piped");
-        let (tell, said) = mpsc::channel();
-        thread::spawn(move || {
-            // Nobody listens any more when the holder is being ended.
-            BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| tell.send(line)).ok()
-        });
-        Ok(Self { child, said })
+        Ok(Self { process: Process::spawn(&mut command).map_err(Trouble::at("starting a holder"))? })
     }
 
     /// Has it take the lock.
     pub(crate) fn hold(&mut self) -> Result<(), Trouble> {
-        let stdin = self.child.stdin.as_mut().expect("standard input is piped");
-        writeln!(stdin, "hold").map_err(Trouble::at("speaking to a holder"))?;
+        self.process.tell("hold").map_err(Trouble::at("speaking to a holder"))?;
         self.hear("held")
     }
 
     /// Stops it, as if its machine had died.
-    pub(crate) fn stop(&self) -> Result<(), Trouble> {
-        self.signal(Signal::SIGSTOP)
+    pub(crate) fn stop(&self) {
+        self.process.signal(Signal::SIGSTOP);
     }
 
     /// Lets it go on.
-    pub(crate) fn go_on(&self) -> Result<(), Trouble> {
-        self.signal(Signal::SIGCONT)
+    pub(crate) fn go_on(&self) {
+        self.process.signal(Signal::SIGCONT);
     }
 
     /// Waits until it has been told that its lock is lost.
@@ -66,25 +53,12 @@ impl Holder {
         self.hear("lost")
     }
 
-    fn signal(&self, signal: Signal) -> Result<(), Trouble> {
-        kill(Pid::from_raw(self.child.id().cast_signed()), signal).map_err(Trouble::at("stopping a holder or letting it go on"))
-    }
-
     fn hear(&self, expected: &'static str) -> Result<(), Trouble> {
-        match self.said.recv_timeout(Duration::from_secs(SILENCE_S)) {
-            Ok(word) if word == expected => Ok(()),
-            Ok(got) => Err(Trouble::Answer { while_doing: "speaking to a holder", expected, got }),
-            Err(RecvTimeoutError::Timeout) => Err(Trouble::Silence { while_doing: "waiting for a holder", seconds: SILENCE_S }),
-            Err(RecvTimeoutError::Disconnected) => Err(Trouble::Host { who: "holder", what: "has ended" }),
+        match self.process.line() {
+            Some(word) if word == expected => Ok(()),
+            Some(got) => Err(Trouble::Answer { while_doing: "speaking to a holder", expected, got }),
+            None => Err(Trouble::Silence { while_doing: "waiting for a holder", seconds: PATIENCE.as_secs() }),
         }
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        // It keeps nothing, and may be stopped: errors mean that it has just ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

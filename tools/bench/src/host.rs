@@ -7,24 +7,21 @@
 
 use crate::cores::Cores;
 use crate::trouble::Trouble;
+use cistern_testkit::Process;
 use nix::errno::Errno;
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{OnceLock, mpsc};
-use std::thread;
 use std::time::Duration;
 
-/// How long a process under test may take to start.
-const START_MAX: Duration = Duration::from_secs(20);
-/// How often, and how many times, one is looked at until it has ended by itself.
-const END_POLL: (Duration, u32) = (Duration::from_millis(5), 400);
+/// How long a process under test may take to end by itself.
+const END_MAX: Duration = Duration::from_secs(2);
 
 /// What runs in a process under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -103,8 +100,7 @@ impl Setup {
 #[derive(Debug)]
 pub(crate) struct Host {
     role: Role,
-    child: Child,
-    pid: Pid,
+    process: Process,
     /// Where it takes datagrams.
     pub(crate) address: SocketAddr,
 }
@@ -153,49 +149,47 @@ impl Host {
         }
         let mut command = Command::new(program);
         command.args(["under-test", role.name()]).args(setup.words()).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(Trouble::at("starting a process under test"))?;
-        let pid = Pid::from_raw(child.id().cast_signed());
-        match first_line(&mut child).and_then(|line| line.trim().parse().ok()) {
-            Some(address) => Ok(Self { role, child, pid, address }),
-            None => {
-                end(&mut child);
-                Err(Trouble::Host { who: role.name(), what: "did not say its address" })
-            }
+        let process = Process::spawn(&mut command).map_err(Trouble::at("starting a process under test"))?;
+        match process.line().and_then(|line| line.parse().ok()) {
+            Some(address) => Ok(Self { role, process, address }),
+            None => Err(Trouble::Host { who: role.name(), what: "did not say its address" }),
         }
     }
 
     /// What it has used up to now.
     pub(crate) fn usage(&self) -> Result<Usage, Trouble> {
         let gone = |_| Trouble::Host { who: self.role.name(), what: "has ended" };
-        let cpu_ns = cpu_ns(self.pid).map_err(gone)?;
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).map_err(Trouble::at("reading /proc"))?;
+        let cpu_ns = cpu_ns(self.pid()).map_err(gone)?;
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).map_err(Trouble::at("reading /proc"))?;
         Ok(Usage { cpu_ns, sleeps: sleeps(&status).unwrap_or(0) })
     }
 }
 
 impl Host {
     /// Its number.
-    pub(crate) const fn pid(&self) -> Pid {
-        self.pid
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(self.process.id().cast_signed())
     }
 
     /// Memory that it has resident, in bytes.
     pub(crate) fn resident_bytes(&self) -> Result<u64, Trouble> {
-        resident_bytes(self.pid)
+        resident_bytes(self.pid())
     }
 }
 
 impl Host {
     /// Bytes that it has written to files up to now (datagrams are none).
     pub(crate) fn written_bytes(&self) -> Result<u64, Trouble> {
-        let io = fs::read_to_string(format!("/proc/{}/io", self.pid)).map_err(Trouble::at("reading /proc"))?;
+        let io = fs::read_to_string(format!("/proc/{}/io", self.process.id())).map_err(Trouble::at("reading /proc"))?;
         Ok(written(&io).unwrap_or(0))
     }
 }
 
 impl Drop for Host {
     fn drop(&mut self) {
-        end(&mut self.child);
+        // It writes the end of its capture; if it does not end by itself, it is killed.
+        self.process.end_input();
+        let _ = self.process.ended_within(END_MAX);
     }
 }
 
@@ -209,35 +203,6 @@ pub(crate) fn resident_bytes(pid: Pid) -> Result<u64, Trouble> {
 pub(crate) fn cpu_ns(pid: Pid) -> Result<u64, Errno> {
     let time = clock_getcpuclockid(pid).and_then(clock_gettime)?;
     Ok(u64::try_from(i128::from(time.tv_sec()) * 1_000_000_000 + i128::from(time.tv_nsec())).unwrap_or(0))
-}
-
-/// The first line that a process writes, if it writes one in time.
-fn first_line(child: &mut Child) -> Option<String> {
-    let stdout = child.stdout.take()?;
-    let (tell, told) = mpsc::channel();
-    thread::spawn(move || {
-        let mut line = String::new();
-        if BufReader::new(stdout).read_line(&mut line).is_ok() {
-            // Nobody listens any more when it took too long.
-            let _ = tell.send(line);
-        }
-    });
-    told.recv_timeout(START_MAX).ok()
-}
-
-/// Lets a process end by itself, and ends it if it does not.
-fn end(child: &mut Child) {
-    drop(child.stdin.take());
-    let (pause, times) = END_POLL;
-    for _ in 0..times {
-        match child.try_wait() {
-            Ok(None) => thread::sleep(pause),
-            Ok(Some(_)) | Err(_) => return,
-        }
-    }
-    // Errors mean that it has just ended.
-    let _ = child.kill();
-    let _ = child.wait();
 }
 
 /// The voluntary context switches of a process's first thread, from its status file.

@@ -10,7 +10,6 @@ mod measure;
 mod papers;
 mod real;
 mod requests;
-mod server;
 mod show;
 mod simulate;
 mod simulated;

@@ -8,7 +8,6 @@
 use crate::args::Measure;
 use crate::real;
 use crate::requests::Arrivals;
-use crate::server::Measured;
 use crate::show::{Failure, line, refused, show, table};
 use crate::simulated::{Policy, Scene, simulate};
 use cistern_client::{Client, IdlePolicy, Recorder};
@@ -16,6 +15,7 @@ use cistern_model::capture::{self, Seen};
 use cistern_model::renewal::Parts;
 use cistern_model::{Invalid, Magnitude};
 use cistern_picture::{Axis, Curve, Figure, Mark};
+use cistern_testkit::LocalServer;
 use cistern_text::{Progress, row};
 use rand::rngs::ChaCha12Rng;
 use rand::{RngExt, SeedableRng};
@@ -106,7 +106,7 @@ struct Part {
 fn run(args: &Measure) -> Result<Vec<(Part, Seen)>, Failure> {
     let end = End::catch()?;
     let dir = tempfile::tempdir().map_err(|e| Failure::failed(format!("no temporary directory: {e}")))?;
-    let server = Measured::start(Duration::from_secs_f64(args.tau))?;
+    let server = LocalServer::start(Duration::from_secs_f64(args.tau)).map_err(|e| Failure::failed(format!("the server: {e}")))?;
     let address = &server.address.to_string();
     let parts = OPPORTUNISTIC.into_iter().flat_map(|opportunistic| {
         (0..RATES.len()).flat_map(move |rate| (0..args.agents).map(move |number| Part { opportunistic, rate, number }))

@@ -3,34 +3,21 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 use cistern_capture::Writer;
+use cistern_testkit::numbers::{self, Flags, NUMBERS, RATES, SHARES, TIMES, consoles, near, number, solved_or_refused};
+use cistern_testkit::said;
 use cistern_wire::{Ask, Header, Message, Packer, ServerStatus, SessionId};
 use serde_json::Value;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::time::Duration;
 
-/// Flags, each with the values that it is given.
-type Flags<'a> = &'a [(&'a str, &'a [&'a str])];
+const LAB: &str = "cistern-lab";
 
 fn run(line: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_cistern-lab")).args(line.split(' ')).output().unwrap()
-}
-
-fn said(output: &Output) -> String {
-    format!("{:?}, {} {}", output.status, String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    numbers::run(LAB, line)
 }
 
 fn json(line: &str) -> Value {
-    let output = run(&format!("{line} --json"));
-    assert_eq!(output.status.code(), Some(0), "{line}: {}", said(&output));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-fn number(value: &Value, field: &str) -> f64 {
-    value[field].as_f64().unwrap_or_else(|| panic!("no number {field} in {value}"))
-}
-
-fn near(ours: f64, expected: f64) {
-    assert!((ours / expected - 1.0).abs() < 1e-9, "{ours:e} is not {expected:e}");
+    numbers::json(LAB, line)
 }
 
 #[test]
@@ -135,16 +122,7 @@ fn what_is_available_has_its_own_digits() {
 #[test]
 fn consoles_in_the_manual_show_what_the_commands_print() {
     let manual = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/models.md")).unwrap();
-    let consoles: Vec<_> = manual.split("```console\n$ cistern-lab ").skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect();
-    assert!(!consoles.is_empty());
-    for console in consoles {
-        let (line, shown) = console.split_once('\n').unwrap();
-        let printed = String::from_utf8(run(line).stdout).unwrap();
-        let mut rest = &printed[..];
-        for part in shown.split("...").map(str::trim).filter(|part| !part.is_empty()) {
-            rest = rest.split_once(part).unwrap_or_else(|| panic!("cistern-lab {line} does not print\n{part}\nbut\n{printed}")).1;
-        }
-    }
+    assert!(consoles(&manual, LAB) > 0);
 }
 
 #[test]
@@ -220,68 +198,49 @@ fn what_no_model_can_be_solved_for_is_refused_in_words() {
 /// What the command lines take at their utmost is solved or refused: no program ends in a panic.
 #[test]
 fn extreme_quantities_are_solved_or_refused() {
-    let numbers = ["5e-324", "1e-320", "1e-30", "1e-15", "1e12", "1e30", "1e308"];
-    let rates = ["1e-320/d", "1e-26/d", "1e-15/s", "1e15/s", "1e27/ms", "1e308/ms"];
-    let times = ["1ns", "1us", "100000d", "1e-9", "1e9", "1e18", "1e300"];
-    let shares = ["1e-320%", "1e-28%", "1e-9%", "99.999999999%", "1e30", "1e308%"];
-    let flags: [(&str, Flags<'_>); 4] = [
+    let flags: [(&str, &Flags<'_>); 4] = [
         (
             "overhead --tau-rho 10",
             &[
-                ("--tau-rho", &numbers),
-                ("--sigma", &numbers),
-                ("--mu 1 --lambda", &numbers),
-                ("--lambda 1 --mu", &numbers),
+                ("--tau-rho", &NUMBERS),
+                ("--sigma", &NUMBERS),
+                ("--mu 1 --lambda", &NUMBERS),
+                ("--lambda 1 --mu", &NUMBERS),
                 ("--k", &["1", "1000000"]),
             ],
         ),
         (
             "availability --lambda 1/h --mu 0.5/s --tau 2s --rho 10/s",
             &[
-                ("--lambda", &rates),
-                ("--mu", &rates),
-                ("--tau", &times),
-                ("--rho", &rates),
-                ("--sigma", &rates),
+                ("--lambda", &RATES),
+                ("--mu", &RATES),
+                ("--tau", &TIMES),
+                ("--rho", &RATES),
+                ("--sigma", &RATES),
                 ("--k", &["1", "1000000"]),
             ],
         ),
-        ("choose-k", &[("--delta", &shares), ("--epsilon", &shares)]),
+        ("choose-k", &[("--delta", &SHARES), ("--epsilon", &SHARES)]),
         (
             "compare",
             &[
-                ("--agents", &numbers),
-                ("--objects", &numbers),
-                ("--volumes", &numbers),
-                ("--agents 1e12 --volumes 1e12 --objects", &numbers),
-                ("--reads", &rates),
-                ("--rate", &rates),
-                ("--tau", &times),
-                ("--long-term", &times),
-                ("--fail-every", &times),
-                ("--repair", &times),
+                ("--agents", &NUMBERS),
+                ("--objects", &NUMBERS),
+                ("--volumes", &NUMBERS),
+                ("--agents 1e12 --volumes 1e12 --objects", &NUMBERS),
+                ("--reads", &RATES),
+                ("--rate", &RATES),
+                ("--tau", &TIMES),
+                ("--long-term", &TIMES),
+                ("--fail-every", &TIMES),
+                ("--repair", &TIMES),
             ],
         ),
     ];
     let dir = tempfile::tempdir().unwrap();
     let picture = format!(" --svg {}", dir.path().join("picture.svg").display());
     for (base, flags) in flags {
-        for (flag, values) in flags {
-            for value in *values {
-                // The flag's last word takes the value; the base line's own gives way to it.
-                let name = flag.rsplit(' ').next().unwrap();
-                let kept: Vec<_> = base.split(' ').collect();
-                let at = kept.iter().position(|word| *word == name);
-                let kept: Vec<_> =
-                    kept.iter().enumerate().filter(|(i, _)| at.is_none_or(|at| *i != at && *i != at + 1)).map(|(_, w)| *w).collect();
-                for ending in ["", &picture, " --json", " --csv"] {
-                    let line = format!("{} {flag} {value}{ending}", kept.join(" "));
-                    let output = run(&line);
-                    assert!(matches!(output.status.code(), Some(0..=2)), "{line}: {}", said(&output));
-                    assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"), "{line}: {}", said(&output));
-                }
-            }
-        }
+        solved_or_refused(LAB, base, flags, &["", &picture, " --json", " --csv"]);
     }
     for line in ["measure --tau 1e9", "measure --for 1e9", "measure --tau 1ns", "simulate --requests 1000 --seed 18446744073709551615"] {
         let output = run(line);

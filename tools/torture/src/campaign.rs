@@ -7,9 +7,10 @@
 mod faults;
 
 use crate::judge::{self, Verdict};
-use crate::processes::{PATIENCE, Place, Server, Worker, check, written};
+use crate::processes::{Place, Server, Worker, check, written};
 use crate::worker;
 use cistern_link::Rng;
+use cistern_testkit::PATIENCE;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};

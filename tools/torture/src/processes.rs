@@ -1,36 +1,19 @@
 //! The processes of a campaign: started, asked, killed; nothing of them is left behind.
 //!
-//! Decides: command lines, and how long anything may take. Invariant: whoever starts a process ends it: with SIGKILL, by its own id.
-//! Leaves to others: when (`campaign`).
+//! Decides: command lines. Leaves to others: when (`campaign`).
 
 use crate::worker;
 use cistern_driver::ControlClient;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use cistern_testkit::{PATIENCE, Process, without_settings};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-/// Longest wait for a process to be ready, to answer or to end: far above what it takes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The lease of a campaign: short, so that steals and graces are.
 const LEASE: &str = "500ms";
-
-/// A process that is killed when it is dropped.
-#[derive(Debug)]
-struct Owned(Child);
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        // Fails only if it has ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Where everything of a campaign is.
 #[derive(Clone, Debug)]
@@ -63,7 +46,7 @@ impl Place {
 /// The server.
 #[derive(Debug)]
 pub(crate) struct Server {
-    process: Owned,
+    process: Process,
     /// Where it listens.
     pub(crate) address: String,
     control: PathBuf,
@@ -94,22 +77,17 @@ impl Server {
         command.arg("--store").arg(place.store()).arg("--state").arg(place.dir.join("server"));
         command.args(["--listen", address, "--lease", LEASE, "--json"]);
         without_settings(&mut command);
-        let mut child = Owned(spawn(&mut command, Stdio::piped(), place.log("server")?)?);
-        let mut line = String::new();
-        let out = child.0.stdout.take().ok_or("the server has no standard output")?;
-        BufReader::new(out).read_line(&mut line).map_err(|e| e.to_string())?;
-        if line.is_empty() {
-            return wait(&mut child).map(Err);
-        }
+        let mut process = spawn(&mut command, Stdio::piped(), place.log("server")?)?;
+        let Some(line) = process.line() else { return wait(&mut process).map(Err) };
         let ready: Value = serde_json::from_str(&line).map_err(|_| format!("not what a server says when it is ready: {line}"))?;
         let text =
             |value: &Value| value.as_str().map(str::to_owned).ok_or_else(|| format!("not what a server says when it is ready: {line}"));
-        Ok(Ok(Self { process: child, address: text(&ready["listen"][0])?, control: text(&ready["control"])?.into() }))
+        Ok(Ok(Self { process, address: text(&ready["listen"][0])?, control: text(&ready["control"])?.into() }))
     }
 
     /// The id of one of its threads.
     pub(crate) fn thread(&self, name: &str) -> Option<u32> {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.0.id())).ok()?;
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).ok()?;
         let mut tasks = tasks.filter_map(|task| Some(task.ok()?.path()));
         let task = tasks.find(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name))?;
         task.file_name()?.to_str()?.parse().ok()
@@ -117,16 +95,7 @@ impl Server {
 
     /// Its exit status, when it has ended; `None` if it goes on for so long.
     pub(crate) fn ended_within(&mut self, most: Duration) -> Option<Option<i32>> {
-        let end = Instant::now() + most;
-        loop {
-            if let Ok(Some(status)) = self.process.0.try_wait() {
-                return Some(status.code());
-            }
-            if Instant::now() > end {
-                return None;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
+        self.process.ended_within(most).map(|status| status.code())
     }
 
     /// Kills it, at once.
@@ -136,8 +105,7 @@ impl Server {
 
     /// Asks it to end, and waits.
     pub(crate) fn end(mut self) -> Result<(), String> {
-        let pid = i32::try_from(self.process.0.id()).map_err(|e| e.to_string())?;
-        kill(Pid::from_raw(pid), Signal::SIGTERM).map_err(|e| e.to_string())?;
+        self.process.signal(Signal::SIGTERM);
         match wait(&mut self.process)? {
             Some(0) => Ok(()),
             code => Err(format!("the server ended with {code:?} when it was asked to end")),
@@ -155,14 +123,14 @@ impl Server {
 
     /// Whether it runs.
     pub(crate) fn runs(&mut self) -> bool {
-        matches!(self.process.0.try_wait(), Ok(None))
+        self.process.try_wait().is_none()
     }
 }
 
 /// An agent with its users.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    process: Owned,
+    process: Process,
 }
 
 impl Worker {
@@ -173,7 +141,7 @@ impl Worker {
         command.arg("worker").arg("--dir").arg(&place.dir).args(["--server", server]);
         command.args(["--agent", &agent.to_string(), "--users", &users.to_string(), "--seed", &seed.to_string()]);
         without_settings(&mut command);
-        Ok(Self { process: Owned(spawn(&mut command, Stdio::null(), place.log(&format!("w{agent}"))?)?) })
+        Ok(Self { process: spawn(&mut command, Stdio::null(), place.log(&format!("w{agent}"))?)? })
     }
 
     /// Kills it, at once.
@@ -183,7 +151,7 @@ impl Worker {
 
     /// The exit status of one that has ended by itself.
     pub(crate) fn ended(&mut self) -> Option<Option<i32>> {
-        self.process.0.try_wait().ok().flatten().map(|status| status.code())
+        self.process.try_wait().map(|status| status.code())
     }
 
     /// Waits until it has ended.
@@ -208,33 +176,13 @@ pub(crate) fn check(place: &Place) -> Result<Vec<String>, String> {
     }
 }
 
-fn spawn(command: &mut Command, out: Stdio, log: File) -> Result<Child, String> {
-    command
-        .stdin(Stdio::null())
-        .stdout(out)
-        .stderr(log)
-        .spawn()
+fn spawn(command: &mut Command, out: Stdio, log: File) -> Result<Process, String> {
+    Process::spawn(command.stdin(Stdio::null()).stdout(out).stderr(log))
         .map_err(|e| format!("{}: {e}; --programs names another directory", Path::new(command.get_program()).display()))
 }
 
-fn wait(process: &mut Owned) -> Result<Option<i32>, String> {
-    let end = Instant::now() + PATIENCE;
-    while Instant::now() < end {
-        if let Some(status) = process.0.try_wait().map_err(|e| e.to_string())? {
-            return Ok(status.code());
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    Err("a process that was to end did not".to_owned())
-}
-
-/// Nothing from outside.
-pub(crate) fn without_settings(command: &mut Command) {
-    for name in ["CISTERN_SERVER", "CISTERN_AGENT", "CISTERN_CONTROL"] {
-        command.env_remove(name);
-    }
-    // An empty one: neither the user's settings nor the host's.
-    command.env("CISTERN_CONFIG", "/dev/null");
+fn wait(process: &mut Process) -> Result<Option<i32>, String> {
+    process.ended_within(PATIENCE).map(|status| status.code()).ok_or_else(|| "a process that was to end did not".to_owned())
 }
 
 /// How many bytes each user has written to its records: it works as long as that grows.

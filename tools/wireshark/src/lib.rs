@@ -2,7 +2,9 @@
 //!
 //! Decides: how shapes are written as Lua tables. What is done with the tables is written by hand in `dissect/`; both together are
 //! `cistern.lua`, which is kept in the repository and compared with what is made here, so that it cannot drift from the registry.
-//! Implements `wire-spec.md` sections 3 to 6. Leaves to others: what the formats are (`cistern-wire`).
+//! Implements `wire-spec.md` sections 3 to 6. Leaves to others: what the formats are (`cistern-wire`). [`view`] is how tests compare what tshark reads by it with the inspector.
+
+pub mod view;
 
 use cistern_wire::{Case, Direction, DropReason, FieldInfo, Kind, MessageHeader, RawHeader, Shape, Shown};
 use std::fmt::Write as _;
@@ -15,6 +17,9 @@ const DISSECT: [&str; 5] = [
     include_str!("../dissect/links.lua"),
     include_str!("../dissect/datagrams.lua"),
 ];
+
+/// Where the dissector is kept.
+pub const DISSECTOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/cistern.lua");
 
 /// The dissector, whole.
 #[must_use]

@@ -91,7 +91,7 @@ fn a_holder_is_told_that_its_lock_is_in_doubt_and_then_that_it_is_lost() {
     assert_eq!(guard.events().next_timeout(PATIENCE), Some(LockState::Suspect));
     assert_eq!(block_on(guard.events().next()), Some(LockState::Uncertain));
     assert_eq!((guard.state(), guard.valid_until(), guard.remaining()), (LockState::Uncertain, None, Duration::ZERO));
-    world.restart();
+    world.restart().unwrap();
     assert_eq!(guard.events().next_timeout(PATIENCE), Some(LockState::Lost));
     assert_eq!(guard.state(), LockState::Lost);
     assert!(!guard.is_valid());
@@ -107,7 +107,7 @@ fn everybody_who_awaits_an_event_of_a_lock_is_woken() {
         std::thread::sleep(Duration::from_millis(20));
         world.stop();
         eventually("the lock is uncertain", || guard.state() == LockState::Uncertain);
-        world.restart();
+        world.restart().unwrap();
         let mut events: Vec<_> = told.into_iter().map(|thread| thread.join().unwrap()).collect();
         events.retain(|event| !matches!(event, Some(LockState::Suspect)));
         assert_eq!(events.len(), 2);

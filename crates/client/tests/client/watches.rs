@@ -102,7 +102,7 @@ fn a_server_that_is_gone_makes_nothing_certain_and_another_one_has_nothing_of_be
     let watcher = watching(&one, file);
     world.stop();
     assert_eq!(next(&watcher), WatchEvent::Uncertain(file));
-    world.restart();
+    world.restart().unwrap();
     // A volatile server starts empty.
     eventually("the object is gone", || {
         watcher.events().next_timeout(Duration::from_millis(100)).is_some_and(|event| event == WatchEvent::Removed(file))

@@ -6,6 +6,7 @@
 
 use crate::host::{cpu_ns, resident_bytes};
 use crate::trouble::Trouble;
+use cistern_testkit as testkit;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::env;
@@ -14,7 +15,7 @@ use std::io::{self, Read as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -27,8 +28,9 @@ const END_S: u64 = 5;
 /// A running service.
 #[derive(Debug)]
 pub(crate) struct Process {
-    child: Child,
-    guard: Child,
+    /// Ends first, or it could end another process that has got the number meanwhile.
+    guard: testkit::Process,
+    child: testkit::Process,
     _dir: TempDir,
 }
 
@@ -38,19 +40,13 @@ impl Process {
         let log = File::create(dir.path().join("output")).map_err(Trouble::at("making a peer's log"))?;
         let errors = log.try_clone().map_err(Trouble::at("making a peer's log"))?;
         let program = Path::new(command.get_program()).display().to_string();
-        let mut child = command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().map_err(Trouble::at("starting a peer"))?;
-        let guard = match guard(child.id(), dir.path()) {
-            Ok(guard) => guard,
-            Err(trouble) => {
-                end(&mut child);
-                return Err(trouble);
-            }
-        };
-        let mut process = Self { child, guard, _dir: dir };
+        let child =
+            testkit::Process::spawn(command.stdin(Stdio::null()).stdout(log).stderr(errors)).map_err(Trouble::at("starting a peer"))?;
+        let guard = guard(child.id(), dir.path())?;
+        let mut process = Self { guard, child, _dir: dir };
         let begin = Instant::now();
         while TcpStream::connect(listens).is_err() {
-            let ended = process.child.try_wait().map_err(Trouble::at("looking after a peer"))?;
-            if ended.is_some() || begin.elapsed() >= Duration::from_secs(START_S) {
+            if process.child.try_wait().is_some() || begin.elapsed() >= Duration::from_secs(START_S) {
                 let said = fs::read_to_string(process._dir.path().join("output")).unwrap_or_default();
                 let why = format!("{program} does not listen at {listens}; it said: {}", said.lines().last().unwrap_or("nothing"));
                 return Err(Trouble::Start { step: "starting a peer", why });
@@ -73,28 +69,13 @@ impl Process {
     }
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        // First, or it could end another process that has got the number meanwhile.
-        end(&mut self.guard);
-        end(&mut self.child);
-    }
-}
-
-/// Ends a process whose data are not needed.
-fn end(child: &mut Child) {
-    // Errors mean that it has just ended.
-    let _ = child.kill();
-    let _ = child.wait();
-}
-
 /// Starts what ends process `pid` and removes `dir` when this program is gone without having done so.
-fn guard(pid: u32, dir: &Path) -> Result<Child, Trouble> {
+fn guard(pid: u32, dir: &Path) -> Result<testkit::Process, Trouble> {
     let program = env::current_exe().map_err(Trouble::at("finding this program's own file"))?;
     let mut command = Command::new(program);
     command.arg("end-with").arg(pid.to_string()).arg(dir).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     // What is typed at a terminal to end the bench is not for the guard.
-    command.process_group(0).spawn().map_err(Trouble::at("starting the guard of a peer"))
+    testkit::Process::spawn(command.process_group(0)).map_err(Trouble::at("starting the guard of a peer"))
 }
 
 /// What a guard does: waits for the end of its standard input, that is of the bench.

@@ -1,64 +1,46 @@
 //! The program: its exit status, its control socket, its end by a signal.
 
-use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Output;
 
+use cistern_testkit::{Daemon, Place, command};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::passing::{echo, socket};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_cistern-netfault");
+const PROGRAM: &str = "cistern-netfault";
 
 fn run(args: &[&str]) -> Output {
-    Command::new(PROGRAM).args(args).env("CISTERN_LOG", "off").stdin(Stdio::null()).output().unwrap()
+    command(PROGRAM, args).env("CISTERN_LOG", "off").output().unwrap()
 }
 
 fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// A running proxy, killed with the test.
-struct Running {
-    child: Child,
-    out: BufReader<std::process::ChildStdout>,
-    ready: Value,
-}
+/// A running proxy.
+struct Running(Daemon);
 
 impl Running {
     fn start(args: &[&str]) -> Self {
-        let mut command = Command::new(PROGRAM);
-        command.args(args).arg("--json").env("CISTERN_LOG", "off").stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        out.read_line(&mut line).unwrap();
-        let ready = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"));
-        Self { child, out, ready }
+        Self(Daemon::of(&Place::default(), command(PROGRAM, args).arg("--json").env("CISTERN_LOG", "off")))
     }
 
     fn address(&self) -> SocketAddr {
-        self.ready["listen"].as_str().unwrap().parse().unwrap()
+        self.0.ready["listen"].as_str().unwrap().parse().unwrap()
     }
 
     /// Sends a signal, and gives the exit status and the counts.
-    fn end(&mut self, signal: &str) -> (Option<i32>, Value) {
-        assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
+    fn end(&mut self, signal: Signal) -> (Option<i32>, Value) {
+        self.0.signal(signal);
         self.ended()
     }
 
     fn ended(&mut self) -> (Option<i32>, Value) {
-        let mut line = String::new();
-        self.out.read_line(&mut line).unwrap();
-        (self.child.wait().unwrap().code(), serde_json::from_str(&line).unwrap_or(Value::Null))
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let line = self.0.line().unwrap_or_default();
+        (self.0.ended(), serde_json::from_str(&line).unwrap_or(Value::Null))
     }
 }
 
@@ -72,7 +54,7 @@ fn second_command_cuts_heals_and_counts_while_the_proxy_runs() {
     let control = dir.path().join("fault.sock");
     let server = echo().to_string();
     let mut proxy = Running::start(&["--server", &server, "--control", control.to_str().unwrap(), "--seed", "7"]);
-    assert_eq!(proxy.ready["seed"], 7);
+    assert_eq!(proxy.0.ready["seed"], 7);
     let (agent, address) = (socket(), proxy.address());
     let cut = ctl(&control, &["cut", "s→a"]);
     assert_eq!((cut.status.code(), said(&cut).as_str()), (Some(0), "#1 cut s->a\n"));
@@ -101,13 +83,13 @@ fn second_command_cuts_heals_and_counts_while_the_proxy_runs() {
 
 #[test]
 fn signals_end_it_with_the_counts_and_status_zero() {
-    for signal in ["-INT", "-TERM"] {
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let mut proxy = Running::start(&["--server", &echo().to_string(), "--with", "delay 1ms", "--with", "loss 0%"]);
         let agent = socket();
         agent.send_to(b"x", proxy.address()).unwrap();
         agent.recv(&mut [0; 10]).unwrap();
         let (status, stats) = proxy.end(signal);
-        assert_eq!((status, &stats["total"]["down"]["sent"]), (Some(0), &Value::from(1)), "{signal}");
+        assert_eq!((status, &stats["total"]["down"]["sent"]), (Some(0), &Value::from(1)), "{signal:?}");
         assert_eq!(stats["rules"].as_array().unwrap().len(), 1);
     }
 }
@@ -140,9 +122,9 @@ fn what_cannot_be_done_is_told_with_its_status() {
 #[test]
 fn addresses_may_be_names_and_without_a_port() {
     let mut proxy = Running::start(&["--server", "localhost", "--listen", "localhost"]);
-    assert!(proxy.address().ip().is_loopback() && proxy.address().port() != 0, "{}", proxy.ready);
-    assert!(proxy.ready["server"].as_str().unwrap().ends_with(":7311"), "{}", proxy.ready);
-    proxy.end("-TERM");
+    assert!(proxy.address().ip().is_loopback() && proxy.address().port() != 0, "{}", proxy.0.ready);
+    assert!(proxy.0.ready["server"].as_str().unwrap().ends_with(":7311"), "{}", proxy.0.ready);
+    proxy.end(Signal::SIGTERM);
     for (address, status, wrong) in [("http://x", 2, "host:port"), ("nowhere.invalid", 1, "cannot find the host")] {
         let output = run(&["--server", address]);
         assert!(output.status.code() == Some(status) && said(&output).contains(wrong), "{address}: {}", said(&output));
@@ -160,15 +142,10 @@ fn wrong_usage_is_quoted_without_control_characters() {
 fn the_log_has_no_control_characters_of_commands() {
     let dir = tempfile::tempdir().unwrap();
     let (control, log) = (dir.path().join("fault.sock"), dir.path().join("log"));
-    let mut command = Command::new(PROGRAM);
-    command.args(["--server", "127.0.0.1:9", "--json", "--control", control.to_str().unwrap()]).env("CISTERN_LOG", "info");
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
-    let mut out = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    out.read_line(&mut line).unwrap();
-    let mut proxy = Running { child, out, ready: Value::Null };
+    let mut command = command(PROGRAM, &["--server", "127.0.0.1:9", "--json", "--control", control.to_str().unwrap()]);
+    let mut proxy = Running(Daemon::of(&Place::default(), command.env("CISTERN_LOG", "info").stderr(std::fs::File::create(&log).unwrap())));
     assert!(ctl(&control, &["cut", "agent", "w\u{202e}\u{1b}eb"]).status.success());
-    assert_eq!(proxy.end("-TERM").0, Some(0));
+    assert_eq!(proxy.end(Signal::SIGTERM).0, Some(0));
     let text = std::fs::read_to_string(&log).unwrap();
     assert!(text.contains("w\\xe2\\x80\\xae\\x1beb") && !text.contains(['\u{202e}', '\u{1b}']), "{text:?}");
 }

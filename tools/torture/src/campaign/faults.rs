@@ -15,9 +15,10 @@
 
 use super::{Campaign, Report, progress};
 use crate::images::options;
-use crate::processes::{PATIENCE, Server, without_settings};
+use crate::processes::Server;
 use cistern_link::Rng;
 use cistern_store::DurableStore;
+use cistern_testkit::{PATIENCE, without_settings};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;

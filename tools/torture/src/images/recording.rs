@@ -7,15 +7,15 @@
 
 use super::known::Known;
 use super::replay::{CALLS, Replay};
-use crate::processes::{PATIENCE, Place, Worker, without_settings};
+use crate::processes::{Place, Worker};
 use crate::worker;
 use cistern_client::Client;
+use cistern_testkit::{PATIENCE, Process, without_settings};
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Agents, and users of each.
 const AGENTS: u8 = 2;
@@ -30,47 +30,24 @@ pub(super) struct Recording {
     pub(super) known: Known,
 }
 
-/// A program under strace; killed if it is dropped before it has ended.
-struct Recorded {
-    child: Child,
-    input: Option<ChildStdin>,
+/// Starts a program of this one under strace; it ends with its standard input, strace with it.
+fn recorded(log: &Path, out: Stdio, args: &[&std::ffi::OsStr]) -> Result<Process, String> {
+    let program = std::env::current_exe().map_err(|e| e.to_string())?;
+    let mut command = Command::new("strace");
+    // Longer than anything that is written at once.
+    command.args(["-f", "--seccomp-bpf", "-qq", "-s", "16777216", "-e", "signal=none", "-e", &format!("trace={CALLS}"), "-o"]).arg(log);
+    command.arg(program).args(args).stdin(Stdio::piped()).stdout(out);
+    without_settings(&mut command);
+    Process::spawn(&mut command).map_err(|e| format!("strace: {e}; it is what records the store (on Debian: apt-get install strace)"))
 }
 
-impl Recorded {
-    fn start(log: &Path, out: Stdio, args: &[&std::ffi::OsStr]) -> Result<Self, String> {
-        let program = std::env::current_exe().map_err(|e| e.to_string())?;
-        let mut command = Command::new("strace");
-        // Longer than anything that is written at once.
-        command.args(["-f", "--seccomp-bpf", "-qq", "-s", "16777216", "-e", "signal=none", "-e", &format!("trace={CALLS}"), "-o"]).arg(log);
-        command.arg(program).args(args).stdin(Stdio::piped()).stdout(out);
-        without_settings(&mut command);
-        let mut child =
-            command.spawn().map_err(|e| format!("strace: {e}; it is what records the store (on Debian: apt-get install strace)"))?;
-        let input = child.stdin.take();
-        Ok(Self { child, input })
-    }
-
-    /// Closes its standard input, and waits until it has ended well.
-    fn end(mut self) -> Result<(), String> {
-        self.input = None;
-        let end = Instant::now() + PATIENCE;
-        loop {
-            match self.child.try_wait().map_err(|e| e.to_string())? {
-                Some(status) if status.success() => return Ok(()),
-                Some(status) => return Err(format!("what was recorded ended with {status}")),
-                None if Instant::now() > end => return Err("what was recorded did not end".to_owned()),
-                None => thread::sleep(Duration::from_millis(5)),
-            }
-        }
-    }
-}
-
-impl Drop for Recorded {
-    fn drop(&mut self) {
-        // The program ends with its input, strace with it; both have ended if all is well.
-        self.input = None;
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+/// Closes its standard input, and waits until it has ended well.
+fn end(mut recorded: Process) -> Result<(), String> {
+    recorded.end_input();
+    match recorded.ended_within(PATIENCE) {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => Err(format!("what was recorded ended with {status}")),
+        None => Err("what was recorded did not end".to_owned()),
     }
 }
 
@@ -88,7 +65,7 @@ pub(super) fn record(dir: &Path, phase: Duration, seed: u64, tell: &dyn Fn(&str)
     thread::sleep(phase);
     fill(&address)?;
     thread::sleep(phase / 2);
-    server.end()?;
+    end(server)?;
     tell("reading the record, and comparing");
     replay.take(&dir.join("log-1"))?;
     replay.compare()?;
@@ -101,30 +78,25 @@ pub(super) fn record(dir: &Path, phase: Duration, seed: u64, tell: &dyn Fn(&str)
             return Err(format!("a worker has found something: see {}", dir.display()));
         }
     }
-    server.end()?;
+    end(server)?;
     replay.take(&dir.join("log-2"))?;
     replay.compare()?;
     let known = Known::read(&dir.join("batches")).map_err(|e| format!("reading the batches: {e}"))?;
     Ok(Recording { replay, known })
 }
 
-fn serve(dir: &Path, area: &Path, listen: &str, number: u8) -> Result<(Recorded, String), String> {
+fn serve(dir: &Path, area: &Path, listen: &str, number: u8) -> Result<(Process, String), String> {
     let (store, batches, log) = (area.join(super::judge::STORE), dir.join("batches"), dir.join(format!("log-{number}")));
     let args = ["recorded-server", "--store"].map(std::ffi::OsStr::new);
     let args = [&args[..], &[store.as_os_str(), "--batches".as_ref(), batches.as_os_str(), "--listen".as_ref(), listen.as_ref()]].concat();
-    let mut server = Recorded::start(&log, Stdio::piped(), &args)?;
-    let mut out = BufReader::new(server.child.stdout.take().ok_or("no standard output")?);
-    let mut line = String::new();
+    let server = recorded(&log, Stdio::piped(), &args)?;
     // What it promises before it says where it listens stands in the log, too.
-    while line.parse::<std::net::SocketAddr>().is_err() {
-        line.clear();
-        if out.read_line(&mut line).map_err(|e| e.to_string())? == 0 {
-            return Err("the recorded server did not start; its own words stand above".to_owned());
+    while let Some(line) = server.line() {
+        if line.parse::<std::net::SocketAddr>().is_ok() {
+            return Ok((server, line));
         }
-        line.truncate(line.trim_end().len());
     }
-    thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
-    Ok((server, line))
+    Err("the recorded server did not start; its own words stand above".to_owned())
 }
 
 /// Fills a journal.
@@ -140,7 +112,7 @@ fn fill(address: &str) -> Result<(), String> {
 pub(super) fn record_opening(mut replay: Replay, area: &Path, log: &Path, extra: u64) -> Result<Replay, String> {
     let (store, extra) = (area.join(super::judge::STORE), extra.to_string());
     let args = ["recorded-opening".as_ref(), "--store".as_ref(), store.as_os_str(), "--extra".as_ref(), extra.as_ref()];
-    Recorded::start(log, Stdio::null(), &args)?.end()?;
+    end(recorded(log, Stdio::null(), &args)?)?;
     replay.take(log)?;
     replay.compare()?;
     Ok(replay)

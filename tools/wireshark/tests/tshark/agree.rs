@@ -1,11 +1,11 @@
 //! tshark's view and the inspector's are the same: samples, simulated runs, broken datagrams.
 
 use crate::broken::{sealed_mutants, unsealed_mutants};
-use crate::view::{compare, tshark};
 use crate::{Captured, Sent, datagram_of, header_for, simulated};
 use cistern_capture::{Datagram, Reader};
 use cistern_sim::plan::Profile;
 use cistern_wire::{DatagramTree, Shape, Shown, Value as Leaf, samples};
+use cistern_wireshark::view::{compare, tshark};
 use std::collections::BTreeMap;
 use std::fs::File;
 

@@ -1,12 +1,12 @@
 //! What belongs together is linked: an answer and what it answers, a retransmission and the first, with the time between.
 
-use crate::view::pdml::{Frame, frames};
 use crate::{Captured, PORT, Sent, datagram_of, header_for, simulated};
 use cistern_sim::plan::Profile;
 use cistern_wire::{
     Ack, Alive, Ask, Datagram, Demand, Done, Fate, Generation, GetAttr, Header, Keep, KeepAlive, LockClass, LockId, Message, Nack,
     NackReason, ObjectId, Pending, Receipt, ReceiptAnswer, Reply, SessionId, Want, samples,
 };
+use cistern_wireshark::view::pdml::{Frame, frames};
 use std::collections::BTreeMap;
 
 const SESSION: SessionId = SessionId(0xABCD_EF01_2345_6789);

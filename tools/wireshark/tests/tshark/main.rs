@@ -10,20 +10,16 @@
 mod agree;
 mod broken;
 mod links;
-#[path = "../view/mod.rs"]
-mod view;
 
 use cistern_capture::{Datagram, Reader, Writer};
 use cistern_sim::plan::{Plan, Profile};
 use cistern_sim::trace::Trace;
 use cistern_wire::{Direction, Header, Kind, Lane, Message, Packer, SessionId, limits::DATAGRAM_MAX};
+use cistern_wireshark::{DISSECTOR, view};
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// The dissector, as it is kept.
-const DISSECTOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/cistern.lua");
 
 /// The port that the dissector has by default.
 const PORT: u16 = 7_311;

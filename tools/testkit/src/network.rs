@@ -5,7 +5,7 @@
 //! there, so that no host can see them but by what does not arrive.
 //! Invariant: nothing outside of namespaces made here is touched, and no process is killed but in those.
 
-use crate::world::Place;
+use crate::Place;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use std::fs;
@@ -23,10 +23,10 @@ const NAMESPACES: &str = "/run/netns";
 const PREFIX: &str = "cistern";
 
 /// The server's port on every host.
-pub(crate) const PORT: u16 = 7311;
+pub const PORT: u16 = 7311;
 
 /// A namespace, gone with its value.
-pub(crate) struct Namespace {
+pub struct Namespace {
     name: String,
 }
 
@@ -39,38 +39,38 @@ impl Namespace {
     }
 
     /// What `ip` calls it.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Where processes of this host are started.
-    pub(crate) fn place(&self) -> Place {
+    pub fn place(&self) -> Place {
         Place::in_namespace(Path::new(NAMESPACES).join(&self.name))
     }
 
     /// Runs `ip` with these words in the namespace.
-    pub(crate) fn ip(&self, words: &str) {
+    pub fn ip(&self, words: &str) {
         must(Command::new("ip").args(["-n", &self.name]).args(words.split(' ')));
     }
 
     /// Gives a script to `nft` in the namespace; gives what it printed.
-    pub(crate) fn nft(&self, script: &str) -> String {
+    pub fn nft(&self, script: &str) -> String {
         self.place().run(|| must(Command::new("nft").arg(script)))
     }
 
     /// Runs a program in the namespace.
-    pub(crate) fn exec(&self, words: &str) {
+    pub fn exec(&self, words: &str) {
         let (program, rest) = words.split_once(' ').unwrap();
         self.place().run(|| must(Command::new(program).args(rest.split(' '))));
     }
 
     /// Writes a setting of the kernel that each namespace has for itself, such as `ipv4/ip_forward`.
-    pub(crate) fn set(&self, name: &str, value: &str) {
+    pub fn set(&self, name: &str, value: &str) {
         self.place().run(|| fs::write(format!("/proc/sys/net/{name}"), value).unwrap());
     }
 
     /// All processes in the namespace.
-    pub(crate) fn processes(&self) -> Vec<Pid> {
+    pub fn processes(&self) -> Vec<Pid> {
         processes(&self.name)
     }
 }
@@ -82,32 +82,36 @@ impl Drop for Namespace {
 }
 
 /// A host: its namespace, and its addresses on the wire to the switch.
-pub(crate) struct Host {
-    pub(crate) name: &'static str,
-    pub(crate) namespace: Namespace,
-    pub(crate) v4: Ipv4Addr,
-    pub(crate) v6: Ipv6Addr,
+pub struct Host {
+    /// What tests call it.
+    pub name: &'static str,
+    /// Its own.
+    pub namespace: Namespace,
+    /// Its first address.
+    pub v4: Ipv4Addr,
+    /// Its second.
+    pub v6: Ipv6Addr,
 }
 
 impl Host {
     /// Where its processes are started.
-    pub(crate) fn place(&self) -> Place {
+    pub fn place(&self) -> Place {
         self.namespace.place()
     }
 
     /// A server's address on this host.
-    pub(crate) fn server(&self) -> SocketAddr {
+    pub fn server(&self) -> SocketAddr {
         (self.v4, PORT).into()
     }
 
     /// The same for IPv6.
-    pub(crate) fn server_v6(&self) -> SocketAddr {
+    pub fn server_v6(&self) -> SocketAddr {
         (self.v6, PORT).into()
     }
 }
 
 /// Hosts on one switch.
-pub(crate) struct Network {
+pub struct Network {
     prefix: String,
     hosts: Vec<Host>,
     switch: Namespace,
@@ -115,7 +119,7 @@ pub(crate) struct Network {
 
 impl Network {
     /// Makes hosts of these names, with addresses 10.77.0.1, fd77::1 and on; `None`, with the reason told, where that cannot be.
-    pub(crate) fn of(names: &[&'static str]) -> Option<Self> {
+    pub fn of(names: &[&'static str]) -> Option<Self> {
         static ABLE: OnceLock<Result<(), String>> = OnceLock::new();
         if let Err(why) = ABLE.get_or_init(able) {
             // Not captured as the output of passed tests is.
@@ -148,56 +152,56 @@ impl Network {
     }
 
     /// The host of this name.
-    pub(crate) fn host(&self, name: &str) -> &Host {
+    pub fn host(&self, name: &str) -> &Host {
         self.hosts.iter().find(|host| host.name == name).unwrap()
     }
 
     /// One more namespace of this test, joined to nothing.
-    pub(crate) fn beside(&self, name: &str) -> Namespace {
+    pub fn beside(&self, name: &str) -> Namespace {
         Namespace::new(format!("{}-{name}", self.prefix))
     }
 
     /// From now on nothing passes from one host to the other; the other direction is as it was.
-    pub(crate) fn cut(&self, from: &str, to: &str) {
+    pub fn cut(&self, from: &str, to: &str) {
         self.rule(&format!("iifname \"{from}\" oifname \"{to}\" drop"));
     }
 
     /// From now on nothing passes between a host and any other.
-    pub(crate) fn isolate(&self, host: &str) {
+    pub fn isolate(&self, host: &str) {
         self.rule(&format!("iifname \"{host}\" drop"));
         self.rule(&format!("oifname \"{host}\" drop"));
     }
 
     /// From now on nothing passes to or from an address.
-    pub(crate) fn drop_address(&self, address: Ipv4Addr) {
+    pub fn drop_address(&self, address: Ipv4Addr) {
         self.rule(&format!("ip saddr {address} drop"));
         self.rule(&format!("ip daddr {address} drop"));
     }
 
     /// Sets something of the switch's end of a host's wire, which the host does not see.
-    pub(crate) fn switch_port(&self, host: &str, setting: &str) {
+    pub fn switch_port(&self, host: &str, setting: &str) {
         self.switch.ip(&format!("link set dev {host} {setting}"));
     }
 
     /// From now on each datagram, whoever sends it, is lost with this probability.
-    pub(crate) fn lose(&self, percent: u32) {
+    pub fn lose(&self, percent: u32) {
         self.rule(&format!("meta l4proto udp numgen random mod 100 < {percent} drop"));
     }
 
     /// Counts what passes and fits an expression of nftables; see [`Network::counted`].
-    pub(crate) fn count(&self, name: &str, matching: &str) {
+    pub fn count(&self, name: &str, matching: &str) {
         self.switch.nft(&format!("add counter bridge wire {name}; insert rule bridge wire pass {matching} counter name {name}"));
     }
 
     /// How many packets a counter has seen.
-    pub(crate) fn counted(&self, name: &str) -> u64 {
+    pub fn counted(&self, name: &str) -> u64 {
         let listed = self.switch.nft(&format!("list counter bridge wire {name}"));
         let packets = listed.split("packets ").nth(1).and_then(|rest| rest.split(' ').next());
         packets.and_then(|packets| packets.parse().ok()).unwrap_or_else(|| panic!("no count of packets in {listed:?}"))
     }
 
     /// Everything passes again; what was counted is forgotten.
-    pub(crate) fn heal(&self) {
+    pub fn heal(&self) {
         self.switch.nft("flush chain bridge wire pass");
     }
 
@@ -207,14 +211,15 @@ impl Network {
 }
 
 /// A home behind a router that translates addresses, and what the router does it with.
-pub(crate) struct Home<'n> {
-    pub(crate) router: &'n Host,
+pub struct Home<'n> {
+    /// The router.
+    pub router: &'n Host,
     inside: Namespace,
 }
 
 impl<'n> Home<'n> {
     /// A host behind the one named, which has nothing of its own but an address inside.
-    pub(crate) fn behind(network: &'n Network, router: &'static str) -> Self {
+    pub fn behind(network: &'n Network, router: &'static str) -> Self {
         let router = network.host(router);
         let inside = network.beside("home");
         router.namespace.ip(&format!("link add inside type veth peer name eth0 netns {}", inside.name()));
@@ -231,18 +236,18 @@ impl<'n> Home<'n> {
     }
 
     /// Where processes of the home are started.
-    pub(crate) fn place(&self) -> Place {
+    pub fn place(&self) -> Place {
         self.inside.place()
     }
 
     /// Sets something of the wire between home and router, at both ends.
-    pub(crate) fn wire(&self, setting: &str) {
+    pub fn wire(&self, setting: &str) {
         self.inside.ip(&format!("link set eth0 {setting}"));
         self.router.namespace.ip(&format!("link set inside {setting}"));
     }
 
     /// From now on datagrams from inside come from one of these ports, those of old flows, too.
-    pub(crate) fn map_to(&self, ports: &str) {
+    pub fn map_to(&self, ports: &str) {
         let rule = format!("flush chain ip nat post; add rule ip nat post oifname eth0 meta l4proto udp masquerade to :{ports}");
         self.router.namespace.nft(&rule);
         self.router.namespace.exec("conntrack -F");

@@ -4,13 +4,8 @@
 //! about time compare instants on the lease's clocks that the probe wrote down beforehand, with seconds to spare; none
 //! is about speed. Every process is ended by its own number.
 
-#[path = "claims/ending.rs"]
 mod ending;
-#[path = "claims/killing.rs"]
 mod killing;
-#[path = "claims/signals.rs"]
 mod signals;
-#[path = "claims/terminal.rs"]
 mod terminal;
-#[path = "claims/world.rs"]
 mod world;

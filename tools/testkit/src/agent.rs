@@ -1,6 +1,6 @@
-//! An agent of the tests, and the connections by which local programs ask it.
+//! An agent, and the connections by which local programs ask it.
 
-use super::{CISTERN, Place, Process, Server, ask, base64, connect};
+use crate::{CISTERN, Daemon, Place, Server, ask, base64, connect};
 use serde_json::{Value, json};
 use std::io::BufReader;
 use std::net::SocketAddr;
@@ -8,66 +8,74 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 /// One connection to an agent: what is locked on it belongs to it.
-pub(crate) struct Line(BufReader<UnixStream>);
+pub struct Line(BufReader<UnixStream>);
 
 impl Line {
-    pub(crate) fn ask(&mut self, request: &Value) -> Result<Value, Value> {
+    /// Asks; the answer, or the error.
+    pub fn ask(&mut self, request: &Value) -> Result<Value, Value> {
         ask(&mut self.0, request)
     }
 
-    pub(crate) fn ok(&mut self, request: Value) -> Value {
+    /// Asks, and panics on an error.
+    pub fn ok(&mut self, request: Value) -> Value {
         self.ask(&request).unwrap_or_else(|e| panic!("{}: {e}", request.to_string().chars().take(200).collect::<String>()))
     }
 
     /// Takes an exclusive lock; gives its hold and its token.
-    pub(crate) fn lock(&mut self, path: &str) -> (u64, u64) {
+    pub fn lock(&mut self, path: &str) -> (u64, u64) {
         let locked = self.ok(json!({ "op": "lock", "path": path, "shared": false, "wait_ms": 20_000 }));
         (locked["locked"]["hold"].as_u64().unwrap(), locked["locked"]["token"].as_u64().unwrap())
     }
 
-    pub(crate) fn unlock(&mut self, hold: u64) {
+    /// Gives a hold back.
+    pub fn unlock(&mut self, hold: u64) {
         self.ok(json!({ "op": "unlock", "hold": hold }));
     }
 
-    pub(crate) fn hold(&mut self, hold: u64) -> String {
+    /// The state of a hold, in its word.
+    pub fn hold(&mut self, hold: u64) -> String {
         self.ok(json!({ "op": "hold", "hold": hold }))["hold"]["state"].as_str().unwrap().to_owned()
     }
 
-    pub(crate) fn put(&mut self, path: &str, text: &str) {
+    /// Makes a file with these contents.
+    pub fn put(&mut self, path: &str, text: &str) {
         self.ok(json!({ "op": "put", "path": path, "data": text, "mode": 0o644 }));
     }
 
     /// Contents of a file, in base64.
-    pub(crate) fn read(&mut self, path: &str) -> Result<String, Value> {
+    pub fn read(&mut self, path: &str) -> Result<String, Value> {
         let data = self.ask(&json!({ "op": "read", "path": path }))?;
         let data = &data["data"]["data"];
         Ok(data.as_str().map_or_else(|| data["b64"].as_str().unwrap().to_owned(), |text| base64(text.as_bytes())))
     }
 }
 
-/// An agent process.
-pub(crate) struct Agent {
-    pub(crate) process: Process,
+/// An agent process, and a connection to it.
+pub struct Agent {
+    /// The process.
+    pub process: Daemon,
     socket: PathBuf,
     line: Line,
 }
 
 impl Agent {
-    pub(crate) fn start(server: &Server, label: &str) -> Self {
+    /// An agent that renews as long as it holds anything.
+    pub fn start(server: &Server, label: &str) -> Self {
         Self::with(server, server.address, label, &["--idle", "eager"])
     }
 
     /// An agent that reaches the server by another address.
-    pub(crate) fn by(server: &Server, address: SocketAddr, label: &str) -> Self {
+    pub fn by(server: &Server, address: SocketAddr, label: &str) -> Self {
         Self::with(server, address, label, &["--idle", "eager"])
     }
 
-    pub(crate) fn with(server: &Server, address: SocketAddr, label: &str, args: &[&str]) -> Self {
+    /// An agent with options of its own.
+    pub fn with(server: &Server, address: SocketAddr, label: &str, args: &[&str]) -> Self {
         Self::at(&Place::default(), server, &[address], label, args)
     }
 
     /// An agent in some network, which reaches the server by the addresses given.
-    pub(crate) fn at(place: &Place, server: &Server, addresses: &[SocketAddr], label: &str, args: &[&str]) -> Self {
+    pub fn at(place: &Place, server: &Server, addresses: &[SocketAddr], label: &str, args: &[&str]) -> Self {
         let state = server.dir.path().join(label);
         let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
         let addresses = addresses.join(",");
@@ -75,26 +83,29 @@ impl Agent {
         all.extend(args);
         let capture = server.captures.of_agent(label);
         all.extend(["--pcap", &capture]);
-        let process = Process::start(place, CISTERN, &all);
+        let process = Daemon::start(place, CISTERN, &all);
         let socket: PathBuf = process.ready["socket"].as_str().unwrap().into();
         let line = Line(connect(&socket));
         Self { process, socket, line }
     }
 
     /// One more connection.
-    pub(crate) fn line(&self) -> Line {
+    pub fn line(&self) -> Line {
         Line(connect(&self.socket))
     }
 
-    pub(crate) fn socket(&self) -> &str {
+    /// Where its socket is.
+    pub fn socket(&self) -> &str {
         self.socket.to_str().unwrap()
     }
 
-    pub(crate) fn lease(&mut self) -> Value {
+    /// What it says of its lease.
+    pub fn lease(&mut self) -> Value {
         self.line.ok(json!({ "op": "lease" }))["lease"].take()
     }
 
-    pub(crate) fn count(&mut self, name: &str) -> u64 {
+    /// A number of its lease.
+    pub fn count(&mut self, name: &str) -> u64 {
         let lease = self.lease();
         lease[name].as_u64().unwrap_or_else(|| panic!("no number {name:?} in {lease}"))
     }

@@ -1,7 +1,9 @@
-//! What tshark sees of a capture with the dissector, and whether the inspector sees the same. Shared with the tests of the programs.
+//! What tshark sees of a capture with the dissector, and whether the inspector sees the same.
 
-pub(crate) mod compare;
-pub(crate) mod pdml;
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+pub mod compare;
+pub mod pdml;
 
 use crate::DISSECTOR;
 use std::io::{ErrorKind, Write as _};
@@ -9,7 +11,7 @@ use std::process::Command;
 
 /// What tshark prints when it is called so, with the dissector and without any settings of a person; `None` where there is no tshark,
 /// which is said. Anything that looks like a failure of the dissector fails.
-pub(crate) fn tshark(args: &[&str]) -> Option<String> {
+pub fn tshark(args: &[&str]) -> Option<String> {
     let settings = tempfile::tempdir().unwrap();
     let script = format!("lua_script:{DISSECTOR}");
     let output = Command::new("tshark").env("WIRESHARK_CONFIG_DIR", settings.path()).args(args).args(["-X", &script]).output();

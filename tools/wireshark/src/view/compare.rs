@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 
 /// Checks that tshark and the inspector read these datagrams of a capture alike, where there is a tshark.
-pub(crate) fn assert_alike(capture: &Path, options: &[&str], datagrams: &[Datagram]) {
+pub fn assert_alike(capture: &Path, options: &[&str], datagrams: &[Datagram]) {
     let Some(text) = tshark(&[&["-r", capture.to_str().unwrap(), "-2", "-T", "pdml"], options].concat()) else { return };
     let frames = frames(&text);
     assert!(frames.len() >= datagrams.len());
@@ -42,7 +42,7 @@ const CONCLUDED: [&str; 10] = [
 ];
 
 /// The leaves of a datagram, each with its name.
-pub(crate) fn leaves<'t>(tree: &'t DatagramTree<'t>) -> Vec<(String, &'t Node<'t>)> {
+pub fn leaves<'t>(tree: &'t DatagramTree<'t>) -> Vec<(String, &'t Node<'t>)> {
     let mut leaves = Vec::new();
     for node in tree.header.iter().chain(tree.messages.iter().map(|message| &message.node)).chain(&tree.tail) {
         node.leaves("cistern", &mut |name, leaf| leaves.push((name.to_owned(), leaf)));

@@ -1,7 +1,7 @@
-//! A server of the tests: started on a store or in memory, asked by its control socket, and started again.
+//! A server: started on a store or in memory, asked by its control socket, and started again.
 
-use super::captures::Captures;
-use super::{CISTERN, CISTERND, Place, Process, ask, command, connect, said};
+use crate::captures::Captures;
+use crate::{CISTERN, CISTERND, Daemon, Place, ask, command, connect, program, said};
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -9,39 +9,44 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 
 /// A server and the directory of its state.
-pub(crate) struct Server {
-    pub(crate) process: Process,
-    pub(crate) address: SocketAddr,
+pub struct Server {
+    /// The process.
+    pub process: Daemon,
+    /// Where it listens.
+    pub address: SocketAddr,
     /// After the process, which writes them.
-    pub(crate) captures: Captures,
+    pub captures: Captures,
     control: PathBuf,
     /// How and where it is started again.
     place: Place,
     args: Vec<String>,
-    pub(crate) dir: TempDir,
+    /// Its state, its captures, and its store if it has one.
+    pub dir: TempDir,
 }
 
 impl Server {
-    pub(crate) fn start() -> Self {
+    /// A server in memory, with a lease of a second.
+    pub fn start() -> Self {
         Self::with(&["--lease", "1s"])
     }
 
-    pub(crate) fn with(args: &[&str]) -> Self {
+    /// A server in memory, the first of its cluster, with options of its own.
+    pub fn with(args: &[&str]) -> Self {
         Self::of_cluster(&[&["--new-cluster"], args].concat())
     }
 
     /// A server that is not told that it is the first of its cluster.
-    pub(crate) fn of_cluster(args: &[&str]) -> Self {
+    pub fn of_cluster(args: &[&str]) -> Self {
         Self::in_dir(tempfile::tempdir().unwrap(), &[&["--volatile"], args].concat())
     }
 
     /// A server with a new store in a directory.
-    pub(crate) fn durable(args: &[&str]) -> Self {
+    pub fn durable(args: &[&str]) -> Self {
         Self::initialised(&[], args)
     }
 
     /// A server with a new store, which may not be the first of its cluster.
-    pub(crate) fn replacing_another(args: &[&str]) -> Self {
+    pub fn replacing_another(args: &[&str]) -> Self {
         Self::initialised(&["--replacement"], args)
     }
 
@@ -55,7 +60,7 @@ impl Server {
     }
 
     /// A server of a host: everything in memory, on the addresses given.
-    pub(crate) fn at(place: &Place, listen: &[SocketAddr], args: &[&str]) -> Self {
+    pub fn at(place: &Place, listen: &[SocketAddr], args: &[&str]) -> Self {
         let args = [&["--volatile", "--new-cluster", "--insecure"], args].concat();
         Self::started(place, tempfile::tempdir().unwrap(), listen, &args)
     }
@@ -71,7 +76,7 @@ impl Server {
         all.extend(["--json", "--state", state.to_str().unwrap()]);
         all.extend(args);
         let captures = Captures::below(dir.path());
-        let process = Process::start(place, CISTERND, &[&all[..], &["--pcap", &captures.of_server()]].concat());
+        let process = Daemon::start(place, CISTERND, &[&all[..], &["--pcap", &captures.of_server()]].concat());
         let address: SocketAddr = process.ready["listen"][0].as_str().unwrap().parse().unwrap();
         let control = process.ready["control"].as_str().unwrap().into();
         let mut args: Vec<_> = all.into_iter().map(ToOwned::to_owned).collect();
@@ -80,61 +85,67 @@ impl Server {
     }
 
     /// Starts it again, after it was killed or ended, on the same address and the same store.
-    pub(crate) fn start_again(&mut self) {
+    pub fn start_again(&mut self) {
         let capture = self.captures.of_server();
         let args: Vec<_> = self.args.iter().map(String::as_str).chain(["--pcap", &capture]).collect();
-        self.process = Process::start(&self.place, CISTERND, &args);
+        self.process = Daemon::start(&self.place, CISTERND, &args);
     }
 
     /// As [`Self::start_again`], by a shell that first does something.
-    pub(crate) fn start_again_after(&mut self, shell: &str) {
+    pub fn start_again_after(&mut self, shell: &str) {
         let (script, capture) = (format!("{shell}; exec \"$0\" \"$@\""), self.captures.of_server());
-        let args = ["-c", &script, CISTERND].into_iter().chain(self.args.iter().map(String::as_str));
+        let daemon = program(CISTERND);
+        let args = ["-c", &script, daemon.to_str().unwrap()].into_iter().chain(self.args.iter().map(String::as_str));
         let args: Vec<_> = args.chain(["--pcap", &capture]).collect();
-        self.process = Process::start(&self.place, "sh", &args);
+        self.process = Daemon::start(&self.place, "sh", &args);
     }
 
     /// The directory of its store.
-    pub(crate) fn store(&self) -> PathBuf {
+    pub fn store(&self) -> PathBuf {
         self.dir.path().join("store")
     }
 
     /// A server on a store that is there already.
-    pub(crate) fn on_store(store: &Path) -> Self {
+    pub fn on_store(store: &Path) -> Self {
         // A store that was restored waits for the longest lease that a server could have given: no longer here than the server's own.
         Self::in_dir(tempfile::tempdir().unwrap(), &["--store", store.to_str().unwrap(), "--lease-max", "2s"])
     }
 
-    pub(crate) fn ask(&self, request: &Value) -> Result<Value, Value> {
+    /// Asks it by its control socket.
+    pub fn ask(&self, request: &Value) -> Result<Value, Value> {
         ask(&mut connect(&self.control), request)
     }
 
-    pub(crate) fn status(&self) -> Value {
+    /// What it says of itself.
+    pub fn status(&self) -> Value {
         self.ask(&json!({ "op": "status" })).unwrap()
     }
 
-    pub(crate) fn count(&self, name: &str) -> u64 {
+    /// A number of that.
+    pub fn count(&self, name: &str) -> u64 {
         let status = self.status();
         status[name].as_u64().unwrap_or_else(|| panic!("no number {name:?} in {status}"))
     }
 
-    pub(crate) fn control(&self) -> &Path {
+    /// Where its control socket is.
+    pub fn control(&self) -> &Path {
         &self.control
     }
 
     /// Runs `cistern` against this server.
-    pub(crate) fn cistern(&self, args: &[&str]) -> Output {
+    pub fn cistern(&self, args: &[&str]) -> Output {
         self.prepared(args).output().unwrap()
     }
 
-    pub(crate) fn prepared(&self, args: &[&str]) -> Command {
+    /// A command line of `cistern` that names this server.
+    pub fn prepared(&self, args: &[&str]) -> Command {
         let mut command = command(CISTERN, args);
         command.env("CISTERN_SERVER", self.address.to_string());
         command
     }
 
     /// Runs `cistern`, which must succeed; gives what it printed.
-    pub(crate) fn ok(&self, args: &[&str]) -> String {
+    pub fn ok(&self, args: &[&str]) -> String {
         let output = self.cistern(args);
         assert!(output.status.success(), "{args:?}: {}", said(&output));
         String::from_utf8(output.stdout).unwrap()

@@ -4,23 +4,26 @@ use roxmltree::{Document, Node, ParsingOptions};
 
 /// A field of the dissection tree.
 #[derive(Clone, Debug)]
-pub(crate) struct Field {
-    pub(crate) name: String,
+pub struct Field {
+    /// Its name, as filters have it.
+    pub name: String,
     /// The value as a filter has it.
-    pub(crate) show: String,
+    pub show: String,
     /// The line in the tree.
-    pub(crate) line: String,
+    pub line: String,
     /// Offset in the frame.
-    pub(crate) at: usize,
-    pub(crate) len: usize,
+    pub at: usize,
+    /// Bytes in the frame.
+    pub len: usize,
     /// Its bytes, hexadecimal.
-    pub(crate) bytes: String,
-    pub(crate) children: Vec<Self>,
+    pub bytes: String,
+    /// The fields below it.
+    pub children: Vec<Self>,
 }
 
 impl Field {
     /// This field and all below it, in the order of the tree.
-    pub(crate) fn all<'f>(&'f self, into: &mut Vec<&'f Self>) {
+    pub fn all<'f>(&'f self, into: &mut Vec<&'f Self>) {
         into.push(self);
         self.children.iter().for_each(|child| child.all(into));
     }
@@ -28,27 +31,29 @@ impl Field {
 
 /// A frame: all fields of Cistern in it, in the order of the tree.
 #[derive(Debug)]
-pub(crate) struct Frame {
+pub struct Frame {
     /// Offset of the datagram.
-    pub(crate) at: usize,
-    pub(crate) fields: Vec<Field>,
+    pub at: usize,
+    /// The fields of the tree's first level.
+    pub fields: Vec<Field>,
 }
 
 impl Frame {
-    pub(crate) fn all(&self) -> Vec<&Field> {
+    /// All of them, in the order of the tree.
+    pub fn all(&self) -> Vec<&Field> {
         let mut all = Vec::new();
         self.fields.iter().for_each(|field| field.all(&mut all));
         all
     }
 
     /// The values of all fields of this name.
-    pub(crate) fn values(&self, name: &str) -> Vec<&str> {
+    pub fn values(&self, name: &str) -> Vec<&str> {
         self.all().iter().filter(|field| field.name == name).map(|field| field.show.as_str()).collect()
     }
 }
 
 /// The frames of a PDML text; a frame that is not Cistern's has no fields.
-pub(crate) fn frames(text: &str) -> Vec<Frame> {
+pub fn frames(text: &str) -> Vec<Frame> {
     let document = Document::parse_with_options(text, ParsingOptions { allow_dtd: true, ..ParsingOptions::default() }).unwrap();
     document.descendants().filter(|node| node.has_tag_name("packet")).map(frame).collect()
 }

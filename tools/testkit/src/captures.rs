@@ -1,8 +1,9 @@
-//! What the tests' processes sent and received, as they captured it themselves, and the auditor that reads it when the test is over.
+//! What processes sent and received, as they captured it themselves, and the auditor that reads it when the test is over.
 //!
 //! Decides: which file each process writes, and that a test fails if a capture shows a rule of the protocol broken, has nothing in it
 //! although agents ran, or has what nobody sent. The capture is then kept, and named. Leaves to others: the rules (`cistern-audit`).
 
+use crate::program;
 use cistern_audit::{Auditor, Report, Side, Terms, Vantage};
 use cistern_capture::Reader;
 use std::fs::{self, File};
@@ -10,36 +11,36 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The captures of a test: read when this is dropped, after the processes that write them.
-pub(crate) struct Captures {
+pub struct Captures {
     dir: PathBuf,
     hostile: AtomicBool,
 }
 
 impl Captures {
     /// Captures are put below the directory of the test's server.
-    pub(crate) fn below(dir: &Path) -> Self {
+    pub fn below(dir: &Path) -> Self {
         let dir = dir.join("captures");
         fs::create_dir_all(&dir).unwrap();
         Self { dir, hostile: AtomicBool::new(false) }
     }
 
     /// The test sends datagrams that are none of the protocol, or breaks some on their way.
-    pub(crate) fn have_hostile_datagrams(&self) {
+    pub fn have_hostile_datagrams(&self) {
         self.hostile.store(true, Relaxed);
     }
 
     /// A file for the next process of a server.
-    pub(crate) fn of_server(&self) -> String {
+    pub fn of_server(&self) -> String {
         self.fresh("server")
     }
 
     /// A file for the next process of an agent.
-    pub(crate) fn of_agent(&self, label: &str) -> String {
+    pub fn of_agent(&self, label: &str) -> String {
         self.fresh(&format!("agent-{label}"))
     }
 
     /// The capture of the `n`th process, from 1, of "server" or of "agent-" and its label.
-    pub(crate) fn file(&self, name: &str, n: u32) -> PathBuf {
+    pub fn file(&self, name: &str, n: u32) -> PathBuf {
         self.dir.join(format!("{name}-{n}.pcap"))
     }
 
@@ -116,7 +117,9 @@ fn name(file: &Path) -> &str {
 
 /// Keeps a capture beyond its test.
 fn kept(file: &Path) -> String {
-    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{}", std::process::id(), name(file)));
+    let dir = program("kept");
+    fs::create_dir_all(&dir).unwrap();
+    let kept = dir.join(format!("{}-{}", std::process::id(), name(file)));
     fs::copy(file, &kept).unwrap();
     kept.display().to_string()
 }
