@@ -154,9 +154,10 @@ fn an_evicted_agent_keeps_its_locks_for_the_whole_wait() {
     let mut user = a.line();
     let granted = Instant::now();
     let (hold, token) = user.lock("/job");
-    let output = cistern_testkit::command(cistern_testkit::CISTERN, &["admin", "evict", "A", "--control", server.control().to_str().unwrap()])
-        .output()
-        .unwrap();
+    let output =
+        cistern_testkit::command(cistern_testkit::CISTERN, &["admin", "evict", "A", "--control", server.control().to_str().unwrap()])
+            .output()
+            .unwrap();
     assert!(output.status.success(), "{}", cistern_testkit::said(&output));
     let mut other = b.line();
     let (_, larger) = other.lock("/job");

@@ -15,6 +15,7 @@ mod capture;
 mod change;
 mod changes;
 mod contact;
+pub mod decode;
 mod demo;
 mod execute;
 mod files;

@@ -98,6 +98,11 @@ pub(crate) fn who(identity: &Identity) -> String {
     format!("server {:.8}/{}", identity.store.to_string(), identity.incarnation)
 }
 
+/// Whether a line is a request.
+pub(crate) fn understood(line: &str) -> Result<(), String> {
+    serde_json::from_str::<ControlRequest>(line).map(drop).map_err(|e| e.to_string())
+}
+
 /// The directory, if a line asks for a backup: that is answered later.
 pub(crate) fn backup_wanted(line: &str) -> Option<Text> {
     match serde_json::from_str(line) {

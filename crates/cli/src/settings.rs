@@ -28,6 +28,11 @@ pub(crate) struct Settings {
     file: Option<File>,
 }
 
+/// How many settings a file has with this text, or what is wrong with it.
+pub(crate) fn understood(text: &str) -> Result<usize, String> {
+    file::understood(text)
+}
+
 /// Reads the settings file: the one that is named, else the user's, else the host's.
 ///
 /// # Errors

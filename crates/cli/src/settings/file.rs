@@ -93,6 +93,11 @@ struct TomlEntry<'t> {
     span: Range<usize>,
 }
 
+/// How many settings a text has, or what is wrong with it.
+pub(super) fn understood(text: &str) -> Result<usize, String> {
+    parse(text).map(|given| given.len()).map_err(|mistake| mistake.what)
+}
+
 fn parse(text: &str) -> Result<Vec<Given>, Mistake> {
     let document = DeTable::parse(text).map_err(|e| Mistake {
         at: e.span().map_or(0, |span| span.start),
