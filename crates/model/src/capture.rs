@@ -8,7 +8,7 @@
 
 use crate::arrivals::Gaps;
 use cistern_capture::{ReadError, Reader};
-use cistern_wire::{Datagram, Message, SessionId, segments};
+use cistern_wire::{Datagram, Kind, Message, Number, SessionId, segments};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -123,15 +123,16 @@ pub fn read_within(path: &Path, time: Range<Duration>) -> Result<Seen, String> {
 
 impl Session {
     fn note(&mut self, message: &Message<'_>, at: Duration) {
-        let new = match message {
-            Message::KeepAlive(m) => self.serials.note(m.serial).then(|| self.keep_alives += 1).is_some(),
-            Message::Release(m) => self.serials.note(m.serial).then(|| self.times.push(at.as_secs_f64())).is_some(),
-            Message::Cancel(m) => self.serials.note(m.serial).then(|| self.times.push(at.as_secs_f64())).is_some(),
-            other => match other.ask() {
-                Some(ask) => self.nonces.note(ask.nonce).then(|| self.times.push(at.as_secs_f64())).is_some(),
-                None => true,
-            },
+        let new = match message.numbers().name {
+            Some(Number::Serial(serial)) if message.kind() != Kind::EndSession => self.serials.note(serial),
+            Some(Number::Nonce(nonce)) => self.nonces.note(nonce),
+            _ => return,
         };
+        match message.kind() {
+            _ if !new => {}
+            Kind::KeepAlive => self.keep_alives += 1,
+            _ => self.times.push(at.as_secs_f64()),
+        }
         self.again += u64::from(!new);
     }
 }

@@ -153,6 +153,12 @@ pub trait Field<'a>: Sized {
     /// Appends the value.
     fn put(&self, w: &mut Writer);
 
+    /// The value of a field of a structure that is a plain `u64`, by the field's name.
+    #[must_use]
+    fn number(&self, _field: &str) -> Option<u64> {
+        None
+    }
+
     /// Writes the value over `to`, which is [`Self::LEN`] bytes long; for types that have one.
     fn place(&self, to: &mut [u8]) {
         debug_assert!(to.is_empty(), "{} has no length of its own", Self::TYPE);
@@ -183,6 +189,15 @@ pub(crate) const fn sum(lens: &[usize]) -> usize {
         at += 1;
     }
     sum
+}
+
+/// A value that is a plain `u64`.
+pub(crate) fn plain<'a, T: Field<'a>>(value: &T) -> Option<u64> {
+    let mut bytes = [0; 8];
+    (T::TYPE == u64::TYPE).then(|| {
+        value.place(&mut bytes);
+        u64::from_be_bytes(bytes)
+    })
 }
 
 macro_rules! integers {

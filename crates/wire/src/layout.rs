@@ -72,6 +72,13 @@ macro_rules! body {
                     $( self.$field.put(w); )*
                 }
             }
+            #[allow(unused_variables, reason = "a structure may have no fields")]
+            fn number(&self, field: &str) -> Option<u64> {
+                $( if field == stringify!($field) {
+                    return crate::field::plain(&self.$field);
+                } )*
+                None
+            }
             #[inline]
             #[allow(unused_variables, reason = "a structure may have no fields")]
             fn place(&self, to: &mut [u8]) {

@@ -31,6 +31,7 @@ mod ids;
 mod locks;
 mod names;
 mod notice;
+mod observed;
 mod recovery;
 mod registry;
 mod reply;
@@ -59,6 +60,7 @@ pub use ids::{AgentId, Ask, Expect, Generation, Handle, Held, LockClass, LockId,
 pub use locks::{Holder, ListLocks, Lock, LockRow, LockWait, RowState, ServerStatus, Standing};
 pub use names::{Create, Entry, Link, Lookup, Mkdir, ReadDir, Rename, RenameRule, Rmdir, Symlink, Unlink, is_name};
 pub use notice::{Demand, Grant, Keep, Probe, Receipt, ReceiptAnswer, WaitOver, WatchEvent};
+pub use observed::{Given, Number, Numbers};
 pub use recovery::{Outcome, OutcomeTold, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem};
 pub use registry::{Class, Direction, Kind, Lane, Message};
 pub use reply::{

@@ -209,6 +209,12 @@ macro_rules! registry {
                 }
             }
 
+            /// The value of a field of its body that is a plain `u64`, by the field's name.
+            #[must_use]
+            pub fn number(&self, field: &str) -> Option<u64> {
+                match self { $(Self::$name(body) => body.number(field)),* }
+            }
+
             /// Appends the body.
             pub fn encode_body(&self, w: &mut Writer) {
                 match self { $(Self::$name(body) => body.put(w)),* }

@@ -7,7 +7,6 @@
 
 use crate::args::Select;
 use crate::fields;
-use crate::numbers::Numbers;
 use crate::packet::Packet;
 use crate::time::When;
 use cistern_wire::{DatagramTree, Kind, Message, SessionId};
@@ -173,7 +172,7 @@ impl<'a> Filter<'a> {
     fn shows(&self, message: &Message<'_>) -> bool {
         let select = self.select;
         select.kind.as_ref().is_none_or(|kinds| kinds.shows(message.kind()))
-            && select.nonce.is_none_or(|nonce| Numbers::of(message).nonce == Some(nonce))
+            && select.nonce.is_none_or(|nonce| message.numbers().nonce == Some(nonce))
     }
 }
 

@@ -18,7 +18,6 @@ pub mod ladder;
 pub mod leases;
 pub mod line;
 pub mod memory;
-pub mod numbers;
 pub mod packet;
 pub mod record;
 pub mod show;

@@ -6,9 +6,8 @@
 //! Invariant: memory is bounded however long the capture is; what was forgotten is never guessed at.
 //! Leaves to others: the whole story of sessions and what it proves (`cistern-audit`).
 
-use crate::numbers::{Number, Numbers, is_answer};
 use cistern_wire::limits::WINDOW_MAX;
-use cistern_wire::{Datagram, Escaped, Kind, Message};
+use cistern_wire::{Datagram, Escaped, Kind, Message, Number, Numbers};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -127,7 +126,7 @@ impl Memory {
     /// Takes a datagram in, and tells what was known.
     pub fn note(&mut self, at: Duration, datagram: &Datagram<'_>) -> Notes {
         let header = &datagram.header;
-        let of_handshake = |message: Message<'_>| match Numbers::of(&message).name {
+        let of_handshake = |message: Message<'_>| match message.numbers().name {
             Some(Number::Handshake(handshake)) => Some(Key::Handshake(handshake)),
             _ => None,
         };
@@ -204,7 +203,7 @@ impl Life {
 
     fn message(&mut self, at: Duration, message: &Message<'_>, copy: bool) -> Note {
         let kind = message.kind();
-        let numbers = Numbers::of(message);
+        let numbers = message.numbers();
         let mut note = Note { numbers, ..Note::default() };
         if let Message::Hello(hello) = message {
             self.label = Some(Escaped(hello.label.0).to_string()).filter(|label| !label.is_empty());
@@ -214,7 +213,7 @@ impl Life {
             self.lease = Some(Duration::from_micros(welcome.lease_us));
             self.first.server = Some(welcome.first_packet);
         }
-        if is_answer(kind) || kind == Kind::Receipt {
+        if kind.is_answer() || kind == Kind::Receipt {
             self.answer(&mut note, kind);
             // A receipt is sent once for each copy of its notice that arrives; that is no retransmission of its own.
             return note;

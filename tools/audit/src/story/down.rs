@@ -280,10 +280,10 @@ impl Story {
     /// Versions in a reply: what is older than what was shown before is told, what is newer is noted.
     fn shows(&mut self, seen: &Seen<'_>, nonce: u64, reply: &Reply<'_>) {
         let mut shown: Vec<(ObjectId, u64)> = Vec::new();
-        replies::shown(reply, |object, version| shown.push((object, version)));
+        reply.each_version(|object, version| shown.push((object, version)));
         let server = self.sessions.get(&seen.session()).and_then(|session| self.servers.get_mut(&session.server));
         if let Some(server) = server {
-            replies::owned(reply, |object, owner| {
+            reply.each_owner(|object, owner| {
                 server.owners.insert(object, owner);
             });
             // What was made in this session bears its handle; its WELCOME may have come before the capture began.

@@ -6,7 +6,7 @@
 use super::raw;
 use super::session::{Asked, Request};
 use crate::event::{Grant, How};
-use cistern_wire::{Attr, CacheGrant, Class, Field, Kind, LockClass, LockId, ObjectId, Reclaimed, Reply, ReplyKind, Status};
+use cistern_wire::{Class, Field, Given, Kind, Reclaimed, Reply, ReplyKind, Status};
 
 /// The bytes of a reply in short, without the grants in it, as a RESULT has them.
 pub(super) fn bare(reply: &Reply<'_>, bytes: &[u8]) -> u64 {
@@ -30,27 +30,10 @@ pub(super) const fn status(reply: &Reply<'_>) -> Option<Status> {
 
 /// Every new grant in a reply.
 pub(super) fn grants(reply: &Reply<'_>, nonce: u64, mut tell: impl FnMut(Grant)) {
-    let mut cached = |attr: &Attr, grant: CacheGrant, how: How| {
-        if let (Some(mode), true) = (grant.mode.mode(), grant.generation.0 > 0) {
-            let lock = LockId { object: attr.object, class: LockClass::Cache };
-            tell(Grant { lock, mode, generation: grant.generation, run: 0, version: attr.version, how, nonce, news: false });
-        }
-    };
-    match reply {
-        Reply::Walked(walked) => walked.steps.iter().for_each(|step| cached(&step.attr, step.grant, How::Answer)),
-        Reply::Stated(stated) => cached(&stated.attr, stated.grant, How::Answer),
-        Reply::Listing(listing) => {
-            cached(&listing.dir, listing.grant, How::Answer);
-            listing.entries.iter().filter_map(|entry| entry.detail).for_each(|detail| cached(&detail.attr, detail.grant, How::Answer));
-        }
-        Reply::Data(data) => cached(&data.attr, data.grant, How::Answer),
-        Reply::Changed(changed) => changed.effects.iter().for_each(|effect| cached(&effect.attr, effect.grant, How::Effect)),
-        Reply::Granted(granted) => {
-            let (lock, mode, generation, run) = (granted.lock, granted.mode, granted.generation, granted.run);
-            tell(Grant { lock, mode, generation, run, version: 0, how: How::Answer, nonce, news: false });
-        }
-        _ => {}
-    }
+    let how = if matches!(reply, Reply::Changed(_)) { How::Effect } else { How::Answer };
+    reply.each_grant(|Given { lock, mode, generation, run, version }| {
+        tell(Grant { lock, mode, generation, run, version, how, nonce, news: false });
+    });
 }
 
 /// Locks that a reclaim gives back.
@@ -59,45 +42,6 @@ pub(super) fn reclaimed(request: Option<&Request>, reclaimed: &Reclaimed<'_>, mu
     for (asked, told) in items.iter().zip(reclaimed.items.iter()).filter(|(_, told)| told.status.is_ok()) {
         let (lock, mode, generation, run, version) = (asked.lock, asked.mode, asked.generation, asked.run, told.version);
         tell(Grant { lock, mode, generation, run, version, how: How::Reclaim, nonce: 0, news: false });
-    }
-}
-
-/// Every object of which a reply shows the version.
-pub(super) fn shown(reply: &Reply<'_>, mut tell: impl FnMut(ObjectId, u64)) {
-    match reply {
-        Reply::Walked(walked) => walked.steps.iter().for_each(|step| tell(step.attr.object, step.attr.version)),
-        Reply::Stated(stated) => tell(stated.attr.object, stated.attr.version),
-        Reply::Listing(listing) => {
-            tell(listing.dir.object, listing.dir.version);
-            let details = listing.entries.iter().filter_map(|entry| entry.detail);
-            details.for_each(|detail| tell(detail.attr.object, detail.attr.version));
-        }
-        Reply::Data(data) => tell(data.attr.object, data.attr.version),
-        Reply::Changed(changed) => changed.effects.iter().for_each(|effect| tell(effect.attr.object, effect.attr.version)),
-        Reply::Batched(done) => {
-            done.items.iter().filter(|item| item.version > 0).for_each(|item| tell(item.object, item.version));
-        }
-        Reply::Xattr(xattr) => tell(xattr.object, xattr.version),
-        Reply::XattrNames(names) => tell(names.object, names.version),
-        Reply::Watched(watched) => tell(watched.attr.object, watched.attr.version),
-        _ => {}
-    }
-}
-
-/// Every ephemeral file in a reply, and the handle of the session that made it.
-pub(super) fn owned(reply: &Reply<'_>, mut tell: impl FnMut(ObjectId, cistern_wire::Handle)) {
-    let mut one = |attr: &Attr| {
-        if attr.owner.0 != 0 {
-            tell(attr.object, attr.owner);
-        }
-    };
-    match reply {
-        Reply::Walked(walked) => walked.steps.iter().for_each(|step| one(&step.attr)),
-        Reply::Stated(stated) => one(&stated.attr),
-        Reply::Changed(changed) => changed.effects.iter().for_each(|effect| one(&effect.attr)),
-        Reply::Data(data) => one(&data.attr),
-        Reply::Watched(watched) => one(&watched.attr),
-        _ => {}
     }
 }
 

@@ -337,15 +337,9 @@ impl Watcher {
                 return count(Sometimes::DemandFirst, u64::from(!seen));
             }
             Message::Grant(grant) => (grant.lock, grant.generation),
-            Message::Ack(ack) => match ack.reply {
-                Reply::Granted(granted) => (granted.lock, granted.generation),
-                reply => {
-                    for (lock, generation) in cached(&reply) {
-                        self.grant_came(session, lock, generation, count);
-                    }
-                    return;
-                }
-            },
+            Message::Ack(ack) => {
+                return ack.reply.each_grant(|given| self.grant_came(session, given.lock, given.generation, count));
+            }
             _ => return,
         };
         self.grant_came(session, granted.0, granted.1, count);
@@ -357,20 +351,6 @@ impl Watcher {
         count(Sometimes::DeadGrant, u64::from(dead && generation > *seen));
         *seen = (*seen).max(generation);
     }
-}
-
-/// Cache locks granted by a reply.
-fn cached(reply: &Reply<'_>) -> Vec<(LockId, Generation)> {
-    let lock = |object| LockId { object, class: cistern_wire::LockClass::Cache };
-    let all: Vec<_> = match reply {
-        Reply::Walked(walked) => walked.steps.iter().map(|step| (lock(step.attr.object), step.grant.generation)).collect(),
-        Reply::Stated(stated) => vec![(lock(stated.attr.object), stated.grant.generation)],
-        Reply::Data(data) => vec![(lock(data.attr.object), data.grant.generation)],
-        Reply::Listing(listing) => vec![(lock(listing.dir.object), listing.grant.generation)],
-        Reply::Changed(changed) => changed.effects.iter().map(|effect| (lock(effect.attr.object), effect.grant.generation)).collect(),
-        _ => vec![],
-    };
-    all.into_iter().filter(|(_, generation)| generation.0 > 0).collect()
 }
 
 /// Users.

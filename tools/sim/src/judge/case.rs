@@ -6,7 +6,7 @@
 
 use crate::observe::{Node, Seen, Sight, Violation};
 use cistern_link::Instant;
-use cistern_wire::{Attr, CacheGrant, Datagram, Generation, Handle, Header, LockClass, LockId, Message, Mode, ObjectId, Reply, SessionId};
+use cistern_wire::{Datagram, Generation, Given, Header, LockClass, LockId, Message, Mode, ObjectId, Reply, SessionId};
 
 /// What a judge says: nothing, or what does not hold.
 pub(super) type Verdict = Result<(), Violation>;
@@ -105,67 +105,18 @@ impl Packet<'_> {
 }
 
 /// The packet number that a renewing message echoes.
-pub(super) const fn echo_of(message: &Message<'_>) -> Option<u64> {
-    match message {
-        Message::Ack(m) => Some(m.echo),
-        Message::Pending(m) => Some(m.echo),
-        Message::Queued(m) => Some(m.echo),
-        Message::Alive(m) => Some(m.echo),
-        Message::Released(m) => Some(m.echo),
-        Message::Cancelled(m) => Some(m.echo),
-        Message::Welcome(m) => Some(m.echo),
-        _ => None,
-    }
-}
-
-/// The reply that a message carries.
-pub(super) const fn reply_of<'a>(message: &Message<'a>) -> Option<(u64, Reply<'a>)> {
-    match message {
-        Message::Ack(m) => Some((m.nonce, m.reply)),
-        Message::Result(m) => Some((m.nonce, m.reply)),
-        _ => None,
-    }
-}
-
-/// Every object whose state a reply shows.
-pub(super) fn shown_by(reply: &Reply<'_>, mut tell: impl FnMut(&Attr)) {
-    match reply {
-        Reply::Walked(walked) => walked.steps.iter().for_each(|step| tell(&step.attr)),
-        Reply::Stated(stated) => tell(&stated.attr),
-        Reply::Listing(listing) => {
-            tell(&listing.dir);
-            listing.entries.iter().filter_map(|entry| entry.detail).for_each(|detail| tell(&detail.attr));
-        }
-        Reply::Data(data) => tell(&data.attr),
-        Reply::Changed(changed) => changed.effects.iter().for_each(|effect| tell(&effect.attr)),
-        // Only versions are told; what is gone has none.
-        Reply::Batched(done) => done.items.iter().filter(|item| item.version > 0).for_each(|item| {
-            let (object, version, kind) = (item.object, item.version, cistern_wire::ObjectKind::File);
-            let none = Attr {
-                object,
-                version,
-                kind,
-                mode: 0,
-                nlink: 1,
-                uid: 0,
-                gid: 0,
-                size: 0,
-                atime_ns: 0,
-                mtime_ns: 0,
-                ctime_ns: 0,
-                owner: Handle(0),
-            };
-            tell(&none);
-        }),
-        _ => {}
-    }
+pub(super) fn echo_of(message: &Message<'_>) -> Option<u64> {
+    message.number("echo").filter(|_| message.kind().renews())
 }
 
 /// Every new grant that a message carries; not what a reclaim gives back, nor what a downgrade leaves.
 pub(super) fn grants_of(message: &Message<'_>) -> Vec<Granting> {
     let mut all = Vec::new();
     match message {
-        Message::Ack(ack) => grants_in(&ack.reply, &mut all),
+        Message::Ack(ack) => ack.reply.each_grant(|Given { lock, mode, generation, run, version }| {
+            let by_mutation = matches!(ack.reply, Reply::Changed(_));
+            all.push(Granting { lock, mode, generation, run, version, by_mutation });
+        }),
         Message::Grant(grant) => {
             let (lock, mode, generation, run) = (grant.lock, grant.mode, grant.generation, grant.run);
             all.push(Granting { lock, mode, generation, run, version: 0, by_mutation: false });
@@ -173,30 +124,6 @@ pub(super) fn grants_of(message: &Message<'_>) -> Vec<Granting> {
         _ => {}
     }
     all
-}
-
-fn grants_in(reply: &Reply<'_>, all: &mut Vec<Granting>) {
-    let mut cached = |attr: &Attr, grant: CacheGrant, by_mutation: bool| {
-        if let (Some(mode), true) = (grant.mode.mode(), grant.generation.0 > 0) {
-            let lock = cache_lock(attr.object);
-            all.push(Granting { lock, mode, generation: grant.generation, run: 0, version: attr.version, by_mutation });
-        }
-    };
-    match reply {
-        Reply::Walked(walked) => walked.steps.iter().for_each(|step| cached(&step.attr, step.grant, false)),
-        Reply::Stated(stated) => cached(&stated.attr, stated.grant, false),
-        Reply::Listing(listing) => {
-            cached(&listing.dir, listing.grant, false);
-            listing.entries.iter().filter_map(|entry| entry.detail).for_each(|detail| cached(&detail.attr, detail.grant, false));
-        }
-        Reply::Data(data) => cached(&data.attr, data.grant, false),
-        Reply::Changed(changed) => changed.effects.iter().for_each(|effect| cached(&effect.attr, effect.grant, true)),
-        Reply::Granted(granted) => {
-            let (lock, mode, generation, run) = (granted.lock, granted.mode, granted.generation, granted.run);
-            all.push(Granting { lock, mode, generation, run, version: 0, by_mutation: false });
-        }
-        _ => {}
-    }
 }
 
 /// The cache lock of an object.

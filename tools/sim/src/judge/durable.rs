@@ -7,14 +7,14 @@
 //! Invariant: durable means that the disk has said so before this happening.
 //! Leaves to others: the order of ends and grants (`server_rule`), tokens (`tokens`).
 
-use super::case::{Case, Packet, Verdict, grants_of, reply_of, shown_by, violated};
+use super::case::{Case, Packet, Verdict, grants_of, violated};
 use super::truth::Record;
 use super::{Facts, Family};
 use crate::disk::Disk;
 use crate::observe::{Node, Seen};
 use cistern_server::store::{Counter, Key};
 use cistern_wire::{Message, ObjectId, Reader, Reply, SessionId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The judge.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ impl Family for Durable {
             if let Message::Welcome(welcome) = message {
                 self.incarnation(case.sight.disk, (welcome.epoch, welcome.server_incarnation))?;
             }
-            if let Some((_, Reply::ServerReport(report))) = reply_of(message) {
+            if let Some((_, Reply::ServerReport(report))) = message.reply() {
                 self.incarnation(case.sight.disk, (report.epoch, report.incarnation))?;
             }
         }
@@ -62,34 +62,37 @@ impl Family for Durable {
 impl Durable {
     /// Every state that a message shows is durable.
     fn effects(&mut self, facts: &Facts, packet: &Packet<'_>, message: &Message<'_>) -> Verdict {
-        let Some((nonce, reply)) = reply_of(message) else { return Ok(()) };
+        let Some((nonce, reply)) = message.reply() else { return Ok(()) };
         let acks = matches!(reply, Reply::Changed(_) | Reply::Batched(_));
         let mut verdict = Ok(());
-        shown_by(&reply, |attr| {
-            let object = facts.truth.object(attr.object);
+        let mut gone = BTreeSet::new();
+        reply.each_attr(|attr, _| {
+            if acks && attr.nlink == 0 {
+                gone.insert(attr.object);
+            }
+        });
+        reply.each_version(|id, version| {
+            let object = facts.truth.object(id);
             let durable = object.map_or(0, super::truth::Object::durable);
-            let is_gone = acks && attr.nlink == 0;
-            if is_gone {
-                self.acked.insert(attr.object, (attr.version, true));
+            if gone.contains(&id) {
+                self.acked.insert(id, (version, true));
                 if object.is_some_and(|object| !object.is_gone_durably()) && verdict.is_ok() {
-                    let what = format!("{} is told as gone (request {nonce} of session {}), and is not", attr.object, packet.session());
+                    let what = format!("{id} is told as gone (request {nonce} of session {}), and is not", packet.session());
                     verdict = violated("I8", "shown-before-durable", what);
                 }
                 return;
             }
-            if attr.version > durable && !object.is_some_and(super::truth::Object::is_gone_durably) && verdict.is_ok() {
+            if version > durable && !object.is_some_and(super::truth::Object::is_gone_durably) && verdict.is_ok() {
                 let what = format!(
-                    "{} in session {} (request {nonce}) shows version {} of {}; durable is version {durable}",
+                    "{} in session {} (request {nonce}) shows version {version} of {id}; durable is version {durable}",
                     message.kind().name(),
-                    packet.session(),
-                    attr.version,
-                    attr.object
+                    packet.session()
                 );
                 verdict = violated("I8", if acks { "acked-before-durable" } else { "shown-before-durable" }, what);
             }
             if acks {
-                let acked = self.acked.entry(attr.object).or_insert((attr.version, false));
-                *acked = (*acked).max((attr.version, false));
+                let acked = self.acked.entry(id).or_insert((version, false));
+                *acked = (*acked).max((version, false));
             }
         });
         verdict

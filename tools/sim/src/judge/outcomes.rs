@@ -6,7 +6,7 @@
 //! Invariant: an answer that says nothing of the outcome (PENDING, unknown) counts for nothing.
 //! Leaves to others: how often something was done (`once`), whether it is durable (`durable`).
 
-use super::case::{Case, Verdict, reply_of, violated};
+use super::case::{Case, Verdict, violated};
 use super::{Facts, Family};
 use crate::observe::Seen;
 use cistern_wire::{Fate, Field as _, Message, ObjectId, Reader, Reply, SessionId, Status};
@@ -73,7 +73,7 @@ impl Outcomes {
         {
             self.fate(session, nack.nonce, nack.fate)?;
         }
-        match reply_of(message) {
+        match message.reply() {
             Some((nonce, Reply::Failed(failed))) if self.mutations.contains(&(session, nonce)) => {
                 self.failed(session, nonce, failed.status)
             }

@@ -7,7 +7,7 @@
 //! again with growing pauses, and time in which a machine stands still does not count.
 //! Leaves to others: whom the server may probe (packet scripts of the server), delivery (`delivery`).
 
-use super::case::{Case, Verdict, at, reply_of, violated};
+use super::case::{Case, Verdict, at, violated};
 use super::sessions::Record;
 use super::{Facts, Family};
 use crate::observe::{Node, Seen, True};
@@ -110,7 +110,7 @@ impl Presence {
         }
         if let Some(packet) = case.sent_by_server() {
             for message in &packet.messages {
-                if let Some((nonce, Reply::Done(_))) = reply_of(message)
+                if let Some((nonce, Reply::Done(_))) = message.reply()
                     && let Some(from) = self.completing.get(&(packet.session(), nonce))
                 {
                     self.reclaimed.insert(*from);

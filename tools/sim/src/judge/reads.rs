@@ -6,13 +6,13 @@
 //! Invariant: a write that was never durable is in no read (section 11.7), so a crash leaves every verdict as it was.
 //! Leaves to others: how often a write was done (`once`), whether it survives (`durable`).
 
-use super::case::{Case, Verdict, at, nanos, reply_of, shown_by, violated};
+use super::case::{Case, Verdict, at, nanos, violated};
 use super::truth::Naming;
 use super::{Asked, Facts, Family};
 use crate::observe::{Seen, True};
 use bytes::Bytes;
 use cistern_agent::api::{Command, Listed, OpError, Output, Target};
-use cistern_wire::{Attr, ObjectId, ObjectKind, Status};
+use cistern_wire::{Attr, Message, ObjectId, ObjectKind, Status};
 use std::collections::BTreeMap;
 
 /// The judge.
@@ -34,9 +34,9 @@ impl Family for Reads {
 
     fn look(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
         if let Some((agent, packet)) = case.received_by_agent() {
-            for (_, reply) in packet.messages.iter().filter_map(reply_of) {
-                shown_by(&reply, |attr| {
-                    self.heard.insert((agent, attr.object, attr.version), case.sight.now);
+            for (_, reply) in packet.messages.iter().filter_map(Message::reply) {
+                reply.each_version(|object, version| {
+                    self.heard.insert((agent, object, version), case.sight.now);
                 });
             }
         }

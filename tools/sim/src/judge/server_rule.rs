@@ -8,7 +8,7 @@
 //! Invariant: T is what the server told in WELCOME, so rounding it down or leaving δ out is seen.
 //! Leaves to others: grace (`grace`), whether the end was durable in time (`durable` has the rest of I10).
 
-use super::case::{Case, Verdict, cache_lock, echo_of, grants_of, reading, reply_of, violated};
+use super::case::{Case, Verdict, cache_lock, echo_of, grants_of, reading, violated};
 use super::locks::Hold;
 use super::sessions::{Record, Session};
 use super::{Facts, Family};
@@ -121,7 +121,7 @@ fn conflict(facts: &Facts, session: SessionId, lock: LockId, mode: Mode, hold: &
 
 /// No session with a cache lock may be left behind by a mutation.
 fn mutation(case: &Case<'_>, facts: &Facts, session: SessionId, message: &Message<'_>) -> Verdict {
-    let changed: Vec<(cistern_wire::ObjectId, u64)> = match reply_of(message) {
+    let changed: Vec<(cistern_wire::ObjectId, u64)> = match message.reply() {
         Some((_, Reply::Changed(changed))) => {
             let effects = changed.effects.iter().filter(|effect| effect.before != effect.attr.version);
             effects.map(|effect| (effect.attr.object, effect.attr.version)).collect()
