@@ -78,8 +78,10 @@ pub(crate) struct Family {
     pub(crate) name: String,
     /// What it is.
     pub(crate) kind: Type,
-    /// One sentence, for people.
+    /// What it says, and what to do about it.
     pub(crate) help: &'static str,
+    /// Names of its labels.
+    pub(crate) labels: &'static [&'static str],
     /// Its samples; none: nothing has been counted yet.
     pub(crate) samples: Vec<Sample>,
 }

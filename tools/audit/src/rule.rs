@@ -1,6 +1,6 @@
 //! The rules that are judged, each with the sentence it stands for and where the specification says so.
 //!
-//! Decides ids, statements and sections. The table in `docs/inspecting.md` is tested against this one.
+//! Decides ids, statements and sections. `docs/audit-rules.md` is made from this table.
 //! Leaves to others: judging (`checks`).
 
 macro_rules! rules {

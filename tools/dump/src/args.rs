@@ -78,7 +78,7 @@ Examples:
   cistern-dump audit --json run.pcap | jq '.violations'
   cargo run --release -p cistern-dump --features bugs -- audit --bugs
 
-Exit status: 0 no violation; 1 a violation; else as without a command. docs/inspecting.md has the table of rules.";
+Exit status: 0 no violation; 1 a violation; else as without a command. docs/audit-rules.md lists the rules.";
 
 /// What is done instead of showing messages.
 #[derive(Debug, Subcommand)]

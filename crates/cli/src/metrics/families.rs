@@ -1,7 +1,7 @@
 //! Which metrics there are: the one list of names, helps and values.
 //!
-//! Decides: names (base units, `_total` for what only grows), labels, and which figure each shows. `docs/operating.md` has the same
-//! list with what to do about each; a test compares them. Invariant: a family is always there, also while nothing was counted.
+//! Decides: names (base units, `_total` for what only grows), labels, which figure each shows, and what to do about it. `docs/metrics.md` is made from
+//! them. Invariant: a family is always there, also while nothing was counted.
 //! Leaves to others: how they look (`text`), what the system says of the process (`process`).
 
 use super::{Family, Figure, Sample, Snapshot, Type};
@@ -51,7 +51,7 @@ pub(crate) fn as_json(families: &[Family]) -> Value {
 }
 
 fn one(all: &mut Vec<Family>, kind: Type, name: &str, value: Figure, help: &'static str) {
-    labelled(all, kind, name, help, [(Vec::new(), value)]);
+    labelled(all, kind, name, help, &[], [([], value)]);
 }
 
 fn gauge(all: &mut Vec<Family>, name: &str, value: usize, help: &'static str) {
@@ -64,9 +64,20 @@ fn total(all: &mut Vec<Family>, name: &str, value: u64, help: &'static str) {
 
 type Labels = Vec<(&'static str, String)>;
 
-fn labelled(all: &mut Vec<Family>, kind: Type, name: &str, help: &'static str, values: impl IntoIterator<Item = (Labels, Figure)>) {
-    let samples = values.into_iter().map(|(labels, value)| Sample { suffix: "", labels, value }).collect();
-    all.push(Family { name: format!("cistern_{name}"), kind, help, samples });
+fn labelled<const N: usize>(
+    all: &mut Vec<Family>,
+    kind: Type,
+    name: &str,
+    help: &'static str,
+    labels: &'static [&'static str; N],
+    values: impl IntoIterator<Item = ([String; N], Figure)>,
+) {
+    let samples = values.into_iter().map(|(of, value)| Sample { suffix: "", labels: labels.iter().copied().zip(of).collect(), value });
+    all.push(Family { name: format!("cistern_{name}"), kind, help, labels, samples: samples.collect() });
+}
+
+fn histogram(all: &mut Vec<Family>, name: &str, help: &'static str, labels: &'static [&'static str], samples: Vec<Sample>) {
+    all.push(Family { name: format!("cistern_{name}"), kind: Type::Histogram, help, labels, samples });
 }
 
 /// The samples of a histogram.
@@ -89,24 +100,25 @@ fn nanoseconds(span: Duration) -> Figure {
 
 fn server(status: &Status, all: &mut Vec<Family>) {
     let id = &status.identity;
-    let labels = vec![
-        ("store", id.store.to_string()),
-        ("epoch", id.epoch.to_string()),
-        ("incarnation", id.incarnation.to_string()),
-        ("version", env!("CARGO_PKG_VERSION").to_owned()),
-    ];
-    labelled(all, Gauge, "server_info", "Who the server is; always 1.", [(labels, Whole(1))]);
-    one(all, Gauge, "uptime_seconds", nanoseconds(status.uptime), "Since the server was started.");
-    gauge(all, "serving", usize::from(status.serving), "1 while requests are executed; 0 before the store was read and after it failed.");
-    gauge(all, "grace", usize::from(status.grace.is_some()), "1 in the grace after a restart, in which no locks are granted.");
-    gauge(all, "grace_awaited_sessions", status.grace.map_or(0, |grace| grace.awaited), "Sessions of before the restart that are awaited.");
-    one(all, Gauge, "lease_seconds", nanoseconds(status.lease), "The lease period.");
+    let values = [id.store.to_string(), id.epoch.to_string(), id.incarnation.to_string(), env!("CARGO_PKG_VERSION").to_owned()];
+    let help = "Who the server is; always 1. The incarnation grows with each start, the epoch with each restore.";
+    labelled(all, Gauge, "server_info", help, &["store", "epoch", "incarnation", "version"], [(values, Whole(1))]);
+    one(all, Gauge, "uptime_seconds", nanoseconds(status.uptime), "Time since the start.");
+    gauge(all, "serving", usize::from(status.serving), "0 before the store is loaded and after it failed: alert when 0 for a minute.");
+    gauge(all, "grace", usize::from(status.grace.is_some()), "1 during the grace period after a restart: no locks are granted.");
+    gauge(
+        all,
+        "grace_awaited_sessions",
+        status.grace.map_or(0, |grace| grace.awaited),
+        "Agents from before the restart that have not reconnected.",
+    );
+    one(all, Gauge, "lease_seconds", nanoseconds(status.lease), "Lease period of agents that ask for none.");
     one(
         all,
         Type::Counter,
         "stalled_seconds_total",
         nanoseconds(status.stalled),
-        "Time by which the loop came later than it had planned, so that no timeout ran.",
+        "Delay of the loop past its planned wake-ups, during which no timeout ran: an overcommitted or paused machine. Idle time does not count.",
     );
 }
 
@@ -114,97 +126,129 @@ fn sessions(figures: &Figures, all: &mut Vec<Family>) {
     let (status, stats) = (&figures.status, &figures.stats);
     let (opening, over) = figures.opening_and_over;
     let standing = [("opening", opening), ("good", status.sessions), ("timing_out", status.timing_out), ("over", over)];
-    let values = standing.map(|(name, count)| (vec![("standing", name.to_owned())], Whole(count as u64)));
-    labelled(all, Gauge, "sessions", "Sessions by standing; timing_out is all the lease state there is.", values);
-    total(all, "sessions_opened_total", stats.welcomes, "Sessions opened.");
-    let refused = |reason: &RefuseReason| (vec![("reason", format!("{reason:?}").to_lowercase())], Whole(stats.refused(*reason)));
-    labelled(all, Type::Counter, "handshakes_refused_total", "Handshakes refused, by reason.", RefuseReason::ALL.iter().map(refused));
-    total(all, "session_moves_total", stats.moves, "Sessions that went on from another address.");
+    let values = standing.map(|(name, count)| ([name.to_owned()], Whole(count as u64)));
+    let help = "Sessions. `timing_out` is all the lease state there is: above 0 for long means unreachable agents.";
+    labelled(all, Gauge, "sessions", help, &["standing"], values);
+    total(
+        all,
+        "sessions_opened_total",
+        stats.welcomes,
+        "Sessions opened. Grows fast when agents cannot keep sessions, or commands run without a host agent.",
+    );
+    let refused = |reason: &RefuseReason| ([format!("{reason:?}").to_lowercase()], Whole(stats.refused(*reason)));
+    let help = "Refused agents. `busy` and `crowded`: `sessions-max` or `network-sessions-max` is reached, which is also logged.";
+    labelled(all, Type::Counter, "handshakes_refused_total", help, &["reason"], RefuseReason::ALL.iter().map(refused));
+    total(all, "session_moves_total", stats.moves, "Agents whose address changed (NAT, a moved machine).");
     total(
         all,
         "delivery_failures_total",
         stats.failures,
-        "Messages of the server's own that were not acknowledged in time, or not complied with.",
+        "Agents that did not answer a demand in time; each is followed by a rescue or a steal.",
     );
-    total(all, "rescues_total", stats.rescues, "Sessions timing out that were taken back, since what was missing came after all.");
-    total(all, "steals_total", stats.steals, "Sessions whose locks were taken when their lease was certainly over.");
-    total(all, "suspected_clones_total", stats.clones, "Superseded sessions that went on sending: copies of an agent, perhaps.");
-    total(all, "reclaim_conflicts_total", stats.reclaim_conflicts, "Locks that two agents claimed after a restart.");
-    gauge(all, "silence_deadlines", figures.listening, "Deadlines by which somebody must be heard: none while nobody waits for anybody.");
+    total(
+        all,
+        "rescues_total",
+        stats.rescues,
+        "Failures that were reverted: a slow network, not a dead agent. If frequent, raise `delivery-timeout`.",
+    );
+    total(
+        all,
+        "steals_total",
+        stats.steals,
+        "Sessions whose locks were taken, excluding those that waited for a lock and held none: find out who it was (log) and why it was gone.",
+    );
+    total(
+        all,
+        "suspected_clones_total",
+        stats.clones,
+        "Superseded sessions that went on sending: an agent's state directory, or its machine, was copied. Give the copy its own identity.",
+    );
+    total(all, "reclaim_conflicts_total", stats.reclaim_conflicts, "Locks that two agents claimed after a restart: a copied agent, too.");
+    gauge(all, "silence_deadlines", figures.listening, "Deadlines by which an agent must be heard; 0 while nobody waits for anybody.");
 }
 
 fn locks(figures: &Figures, all: &mut Vec<Family>) {
     let counts = &figures.locks;
-    gauge(all, "locks", counts.held, "Locks held, cache locks and advisory ones.");
-    gauge(all, "lock_waiters", counts.waiters, "Lock requests that wait.");
-    gauge(all, "lock_mutations", counts.mutations, "Mutations that wait for cache locks, or execute.");
-    gauge(all, "demands_outstanding", counts.demands_outstanding, "Cache locks that were demanded back and have not come yet.");
-    total(all, "demands_total", counts.demands, "Demands sent.");
+    gauge(all, "locks", counts.held, "Locks held, including cache locks. Near `locks-max` requests are refused: raise it.");
+    gauge(all, "lock_waiters", counts.waiters, "Queued lock requests; `cistern locks` shows who waits for whom.");
+    gauge(all, "lock_mutations", counts.mutations, "Changes that wait for cache locks to be released, or execute.");
+    gauge(all, "demands_outstanding", counts.demands_outstanding, "Cache locks demanded and not yet released.");
+    total(all, "demands_total", counts.demands, "Demands sent. Compared with requests: contention between agents.");
 }
 
 fn requests(stats: &Stats, all: &mut Vec<Family>) {
     let result = |of: &KindServed| {
         let kind = of.kind();
-        of.results()
-            .map(move |(result, count)| (vec![("kind", kind.name().to_owned()), ("result", result.to_owned())], Whole(count)))
-            .collect::<Vec<_>>()
+        of.results().map(move |(result, count)| ([kind.name().to_owned(), result.to_owned()], Whole(count))).collect::<Vec<_>>()
     };
     let results = stats.served.kinds().iter().flat_map(result);
-    labelled(all, Type::Counter, "requests_total", "Requests by kind and result; QUEUED waits for a lock, DROPPED got no answer.", results);
+    let help = "Requests. `BUSY`: a limit is reached; `EIO`: the store cannot be read (alert); `ENOSPC`: no room; `IN_GRACE`: a restart, or \
+                later a lock that is kept for an agent with a longer lease; `QUEUED`: it waits for a lock; `DROPPED`: cancelled, or the \
+                session ended first.";
+    labelled(all, Type::Counter, "requests_total", help, &["kind", "result"], results);
     let mut samples = Vec::new();
     for of in stats.served.kinds().iter().filter(|of| of.waits().count() > 0) {
         parts(of.waits(), &vec![("kind", of.kind().name().to_owned())], Nanoseconds, &mut samples);
     }
-    let help = "From the receipt of a request to its answer, as far as it waited: for locks, for the store.";
-    all.push(Family { name: "cistern_request_wait_seconds".to_owned(), kind: Type::Histogram, help, samples });
-    total(all, "requests_begun_total", stats.requests, "Requests begun, each once.");
-    total(all, "requests_repeated_total", stats.repeated, "Duplicates of requests, answered from the reply cache or told to wait.");
+    let help = "Time from receipt to answer spent waiting for locks or the store; 0 for a request that waits for nothing.";
+    histogram(all, "request_wait_seconds", help, &["kind"], samples);
+    total(all, "requests_begun_total", stats.requests, "Requests, each counted once.");
+    total(
+        all,
+        "requests_repeated_total",
+        stats.repeated,
+        "Duplicates answered from the reply cache or told to wait: packet loss, or a disk slower than the retransmission timeout.",
+    );
 }
 
 fn store(figures: &Figures, all: &mut Vec<Family>) {
     let (status, memory) = (&figures.status, &figures.memory);
-    one(all, Gauge, "stored_objects", Whole(figures.objects), "Files, directories and links in the namespace.");
-    one(all, Gauge, "stored_content_bytes", Whole(figures.content_bytes), "Sum of the sizes of all files and links.");
+    one(all, Gauge, "stored_objects", Whole(figures.objects), "Files, directories and links.");
+    one(all, Gauge, "stored_content_bytes", Whole(figures.content_bytes), "Sum of their sizes.");
     gauge(all, "memory_objects", memory.objects, "Objects in memory.");
-    gauge(all, "memory_directories", memory.directories, "Directories in memory, in whole or in part.");
+    gauge(all, "memory_directories", memory.directories, "Directories in memory, whole or in part.");
     gauge(all, "memory_blocks", memory.blocks, "Blocks of contents in memory.");
-    gauge(all, "memory_bytes", memory.bytes, "Memory that they take.");
-    gauge(all, "memory_max_bytes", memory.bytes_max, "The bound on that.");
-    gauge(all, "loads_outstanding", memory.asked, "Questions that the store has not answered.");
-    gauge(all, "operations_parked", status.parked, "Operations that wait, for the store or for locks.");
-    gauge(all, "replies_held", status.held, "Replies and other messages that wait for the store.");
+    gauge(
+        all,
+        "memory_bytes",
+        memory.bytes,
+        "Memory that these take. At the bound the least recently used are evicted, and read again when needed.",
+    );
+    gauge(all, "memory_max_bytes", memory.bytes_max, "The bound on that memory.");
+    gauge(all, "loads_outstanding", memory.asked, "Reads queued at the store. If always high: more memory or a faster disk.");
+    gauge(all, "operations_parked", status.parked, "Operations that wait for locks or for the store.");
+    gauge(all, "replies_held", status.held, "Replies that wait for their own transaction.");
 }
 
 fn commits(commits: &Commits, all: &mut Vec<Family>) {
-    total(all, "batches_total", commits.batches, "Batches of writes handed to the store: one for each turn that changed something.");
+    total(all, "batches_total", commits.batches, "Batches handed to the store: one for each turn that changed something.");
     total(all, "batch_writes_total", commits.writes, "Keys that they wrote.");
     total(all, "batch_bytes_total", commits.bytes, "Bytes of the keys and values that they wrote.");
-    gauge(all, "batches_flying", commits.flying(), "Batches that are not durable yet.");
+    gauge(all, "batches_flying", commits.flying(), "Batches handed over and not yet durable.");
     let mut samples = Vec::new();
     parts(commits.sizes(), &Labels::new(), Whole, &mut samples);
-    let help = "How many batches became durable together.";
-    all.push(Family { name: "cistern_commit_batches".to_owned(), kind: Type::Histogram, help, samples });
+    histogram(all, "commit_batches", "Batches per group commit.", &[], samples);
     let mut samples = Vec::new();
     parts(commits.times(), &Labels::new(), Nanoseconds, &mut samples);
-    let help = "From the handing over of a batch until it was durable.";
-    all.push(Family { name: "cistern_commit_seconds".to_owned(), kind: Type::Histogram, help, samples });
+    let help = "From the hand-over of a group's oldest batch until all are durable, including queueing.";
+    histogram(all, "commit_seconds", help, &[], samples);
 }
 
 /// What a store in a directory tells of itself.
 fn engine(store: &CommitStats, all: &mut Vec<Family>) {
-    total(all, "store_reads_total", store.reads, "Questions that the store has answered.");
+    total(all, "store_reads_total", store.reads, "Reads answered by the store.");
     total(
         all,
         "store_failed_reads_total",
         store.failed_reads,
-        "Questions that it could not answer: what is there is damaged, or the disk fails.",
+        "Damaged data or a failing disk: alert, stop the server, run `cisternd check`.",
     );
-    one(all, Gauge, "store_used_bytes", Whole(store.used), "Bytes that the store takes on disk.");
-    one(all, Gauge, "store_free_bytes", Whole(store.free), "Bytes that are free on its file system.");
-    one(all, Gauge, "store_room", Whole(u64::from(store.room)), "1 while there is room; 0 while only reads, locks and removals go on.");
-    let help = "How long each transaction took, its sync included.";
+    one(all, Gauge, "store_used_bytes", Whole(store.used), "Size of the store.");
+    one(all, Gauge, "store_free_bytes", Whole(store.free), "Free space of its file system.");
+    one(all, Gauge, "store_room", Whole(u64::from(store.room)), "0: changes that need room fail with ENOSPC, nothing is lost: alert.");
+    let help = "One transaction with its sync: the disk itself.";
     powers(all, "store_commit_seconds", help, &store.spans, |us| Nanoseconds(us.saturating_mul(1_000)), Nanoseconds(store.nanos));
-    total(all, "store_written_bytes_total", store.bytes, "Bytes of the keys and values in them.");
+    total(all, "store_written_bytes_total", store.bytes, "Bytes of keys and values in its transactions.");
 }
 
 /// A histogram that was counted by powers of two: part n is below 2^(n+1), the last one is without a bound.
@@ -221,7 +265,7 @@ fn powers(all: &mut Vec<Family>, name: &str, help: &'static str, counts: &[u64],
     }
     push("_sum", None, sum);
     push("_count", None, Whole(total));
-    all.push(Family { name: format!("cistern_{name}"), kind: Type::Histogram, help, samples });
+    histogram(all, name, help, &[], samples);
 }
 
 fn traffic(stats: &Stats, driver: &Counts, all: &mut Vec<Family>) {
@@ -232,19 +276,19 @@ fn traffic(stats: &Stats, driver: &Counts, all: &mut Vec<Family>) {
     total(all, "sent_bytes_total", sent.1, "Bytes of UDP payload sent.");
     let by_kind = |count: &dyn Fn(Kind) -> u64| -> Vec<_> {
         let counted = Kind::ALL.iter().map(|kind| (kind, count(*kind))).filter(|counted| counted.1 > 0);
-        counted.map(|(kind, count)| (vec![("kind", kind.name().to_owned())], Whole(count))).collect()
+        counted.map(|(kind, count)| ([kind.name().to_owned()], Whole(count))).collect()
     };
-    let help = "Messages received in valid datagrams, by kind; duplicates included.";
-    labelled(all, Type::Counter, "messages_received_total", help, by_kind(&|kind| stats.messages_in(kind)));
-    let help = "Messages sent, by kind; retransmissions included.";
-    labelled(all, Type::Counter, "messages_sent_total", help, by_kind(&|kind| stats.messages_out(kind)));
+    let help = "Messages received in valid datagrams, including retransmissions.";
+    labelled(all, Type::Counter, "messages_received_total", help, &["kind"], by_kind(&|kind| stats.messages_in(kind)));
+    let help = "Messages sent, including retransmissions. `NACK`: agents learned that their session is lost.";
+    labelled(all, Type::Counter, "messages_sent_total", help, &["kind"], by_kind(&|kind| stats.messages_out(kind)));
     let protocol = stats.drops().map(|(reason, count)| ("protocol", reason, count));
     let entries = driver.entries();
     let drops = entries.iter().filter_map(|(name, count)| Some(("driver", name.strip_prefix("dropped_")?, *count)));
     let drops = protocol.chain(drops.filter(|drop| drop.2 > 0));
-    let sample =
-        |(layer, reason, count): (&str, &str, u64)| (vec![("layer", layer.to_owned()), ("reason", reason.to_owned())], Whole(count));
-    labelled(all, Type::Counter, "drops_total", "Datagrams and messages dropped, by reason.", drops.map(sample));
+    let sample = |(layer, reason, count): (&str, &str, u64)| ([layer.to_owned(), reason.to_owned()], Whole(count));
+    let help = "Datagrams and messages dropped; docs/operating.md says what to do about each reason.";
+    labelled(all, Type::Counter, "drops_total", help, &["layer", "reason"], drops.map(sample));
     let events = [
         ("receive_error", driver.receive_errors),
         ("send_would_block", driver.send_would_block),
@@ -252,9 +296,10 @@ fn traffic(stats: &Stats, driver: &Counts, all: &mut Vec<Family>) {
         ("icmp_too_big", driver.icmp_too_big),
         ("icmp_other", driver.icmp_other),
     ];
-    let values = events.map(|(event, count)| (vec![("event", event.to_owned())], Whole(count)));
-    labelled(all, Type::Counter, "socket_events_total", "What the sockets met that is not a datagram.", values);
-    let help = "Datagrams that the system dropped because a socket's queue was full.";
+    let values = events.map(|(event, count)| ([event.to_owned()], Whole(count)));
+    let help = "`send_would_block`: the interface is too slow; `icmp_*`: errors reported by the network.";
+    labelled(all, Type::Counter, "socket_events_total", help, &["event"], values);
+    let help = "Datagrams lost to a full receive buffer: raise `net.core.rmem_max`, or the server is overloaded.";
     total(all, "socket_overflow_total", driver.receive_overflows, help);
-    total(all, "loop_turns_total", driver.turns, "Turns of the server's loop; an idle one makes none.");
+    total(all, "loop_turns_total", driver.turns, "Turns of the event loop; an idle server makes none.");
 }

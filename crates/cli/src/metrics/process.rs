@@ -13,7 +13,7 @@ pub(super) fn families() -> Vec<Family> {
     let mut one = |name: &str, kind, value: Option<Figure>, help| {
         if let Some(value) = value {
             let samples = vec![Sample { suffix: "", labels: Vec::new(), value }];
-            all.push(Family { name: name.to_owned(), kind, help, samples });
+            all.push(Family { name: name.to_owned(), kind, help, labels: &[], samples });
         }
     };
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

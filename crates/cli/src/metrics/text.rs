@@ -60,6 +60,7 @@ mod tests {
             name: "x_seconds".to_owned(),
             kind: Type::Histogram,
             help: "One\\two.",
+            labels: &["a", "b"],
             samples: vec![sample(vec![("a", "q\"\\\n".to_owned()), ("b", "c".to_owned())], Figure::Nanoseconds(1_500_000))],
         };
         let expected = "# HELP x_seconds One\\\\two.\n# TYPE x_seconds histogram\nx_seconds_sum{a=\"q\\\"\\\\\\n\",b=\"c\"} 0.0015\n";
