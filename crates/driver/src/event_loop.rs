@@ -274,8 +274,8 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
         Ok(ended)
     }
 
-    /// Sleeps as the loop would, but not longer than `most`, and takes one turn; for tests and for programs with a
-    /// loop of their own. Gives `None` while the loop may go on.
+    /// Sleeps as the loop would, but not longer than `most`, and takes one turn; for programs with a loop of their
+    /// own, which use the owner in between. Gives `None` while the loop may go on.
     pub fn turn_within(&mut self, most: Duration) -> Result<Option<Ended>, LoopError> {
         // Whoever has a loop of its own may have used the machine, or let time pass.
         self.told = self.clock.now();
@@ -298,12 +298,6 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
     #[must_use]
     pub fn stats(&self) -> Arc<Stats> {
         Arc::clone(&self.stats)
-    }
-
-    /// The clock by which the machine is turned.
-    #[must_use]
-    pub fn clock(&self) -> Clock {
-        self.clock.clone()
     }
 
     /// The addresses of the sockets, in the order in which they were given.

@@ -15,10 +15,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Takes log lines, one with each write, and never blocks. Clones are the same queue.
 #[derive(Clone, Debug, Default)]
-pub struct LogQueue(Arc<Shared>);
+pub struct LogQueue(Arc<Queue>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct Queue {
     state: Mutex<State>,
     bell: Condvar,
     /// Rung when everything is written.
@@ -51,7 +51,7 @@ impl LogQueue {
     }
 
     /// Adds a line; `start` begins the thread with the first one: most commands have nothing to log.
-    fn add(&self, line: &[u8], start: impl FnOnce(Arc<Shared>) -> io::Result<()>) {
+    fn add(&self, line: &[u8], start: impl FnOnce(Arc<Queue>) -> io::Result<()>) {
         let mut state = self.0.lock();
         if state.lines.len() + line.len() > WAITING_MAX {
             state.left_out += 1;
@@ -86,7 +86,7 @@ impl State {
     }
 }
 
-impl Shared {
+impl Queue {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -25,12 +25,12 @@ pub struct LogRepeats<L> {
     /// By the hash of a line, when it was handed on, and how often it came since.
     known: Mutex<HashMap<u64, (Instant, u64)>>,
     /// By the hash of where they are logged, the lines of this period.
-    places: Mutex<HashMap<u64, Place>>,
+    places: Mutex<HashMap<u64, Period>>,
 }
 
-/// The lines of one place in the code since the beginning of its period.
+/// The lines of one place in the code.
 #[derive(Debug)]
-struct Place {
+struct Period {
     since: Instant,
     lines: u64,
 }
@@ -44,11 +44,11 @@ impl<L: Log> LogRepeats<L> {
     /// What is to be said with a line of `place` beside its text; `None`: it is not to be handed on.
     fn bound(&self, place: u64, now: Instant) -> Option<String> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = places.entry(place).or_insert(Place { since: now, lines: 0 });
+        let place = places.entry(place).or_insert(Period { since: now, lines: 0 });
         let mut left_out = 0;
         if now.saturating_duration_since(place.since) >= PERIOD {
             left_out = place.lines.saturating_sub(PLACE_MAX);
-            *place = Place { since: now, lines: 0 };
+            *place = Period { since: now, lines: 0 };
         }
         place.lines += 1;
         match place.lines {

@@ -15,7 +15,7 @@ use crate::renewal::STAGES_MAX;
 
 /// The numbers of stages that suffice, by argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Choice {
+pub struct StageCounts {
     /// By the central limit theorem.
     pub clt: u64,
     /// By the central limit theorem with the normal quantile rounded up to one decimal, as the paper has it.
@@ -30,7 +30,7 @@ pub struct Choice {
 ///
 /// # Errors
 /// `delta` or `epsilon` is not between 0 and 1, or so small that more than 10¹⁵ stages would be needed.
-pub fn choose(delta: f64, epsilon: f64) -> Result<Choice, Invalid> {
+pub fn choose(delta: f64, epsilon: f64) -> Result<StageCounts, Invalid> {
     fraction("δ", delta)?;
     fraction("ε", epsilon)?;
     let chebyshev = 1.0 / (delta * delta * epsilon);
@@ -40,7 +40,7 @@ pub fn choose(delta: f64, epsilon: f64) -> Result<Choice, Invalid> {
     let z = normal_quantile(epsilon);
     let rounded_up = whole(z * 10.0) / 10.0;
     let square = |z: f64| whole((z / delta) * (z / delta));
-    Ok(Choice {
+    Ok(StageCounts {
         clt: count(square(z)),
         clt_paper: count(square(rounded_up)),
         chebyshev: count(whole(chebyshev)),
