@@ -5,7 +5,8 @@
 //! other file checks a setting again; every table of the server has its bound here.
 //! Leaves to others: how settings are written in files and on command lines (`cistern-cli`), limits of the format (`wire::limits`).
 
-mod limits;
+#[cfg(test)]
+mod tests;
 
 use cistern_link::DeliveryClock;
 use cistern_link::bugs::{self, Bug};
@@ -15,7 +16,6 @@ use cistern_wire::limits::{CONTENT_MAX, DATAGRAM_DEFAULT, DATAGRAM_MAX, DATAGRAM
 use core::time::Duration;
 
 pub use cistern_link::ConfigError;
-pub use limits::{CacheLimits, LockLimits, NamespaceLimits, PresenceLimits, StageLimits};
 
 /// Shortest lease period: below it the 20 ms of a loop's scheduling would be a fifth of the lease.
 pub const LEASE_MIN: Duration = Duration::from_millis(100);
@@ -146,16 +146,12 @@ impl Default for Config {
             locks: LockLimits::default(),
             presence: PresenceLimits::default(),
             namespace: NamespaceLimits::default(),
-            stages: STAGES,
+            stages: StageLimits::default(),
             cache: CacheLimits::default(),
             spin: Duration::ZERO,
         }
     }
 }
-
-/// Four files of the largest size in the making per agent, and memory for 64 agents that do so at once.
-const STAGES: StageLimits =
-    StageLimits { bytes_per_session: 4 << 20, bytes_total: 256 << 20, stages_per_session: 8, idle: Duration::from_secs(30) };
 
 #[expect(clippy::cast_possible_truncation, reason = "1,232 fits")]
 const DEFAULT_DATAGRAM: u16 = DATAGRAM_DEFAULT as u16;
@@ -166,6 +162,7 @@ impl Config {
     #[must_use]
     pub fn for_lease(lease: Duration) -> Self {
         let delivery_timeout = (lease / 4).max(DELIVERY_TIMEOUT_LEAST);
+        let stages = StageLimits::default();
         Self {
             lease,
             lease_min: LEASE_MIN_DEFAULT.min(lease),
@@ -173,7 +170,7 @@ impl Config {
             delivery_timeout,
             probe_period: (lease / 2).max(RTO_MIN),
             compliance_time: Duration::from_secs(10).max(delivery_timeout),
-            stages: StageLimits { idle: STAGES.idle.max(lease), ..STAGES },
+            stages: StageLimits { idle: stages.idle.max(lease), ..stages },
             ..Self::default()
         }
     }
@@ -383,114 +380,116 @@ pub(crate) fn micros_up(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::string::ToString;
-    use proptest::prelude::*;
+/// Bounds of the lock table. One that is reached is answered BUSY, or by an answer without a grant; nothing is forgotten to meet it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockLimits {
+    /// Most locks held, of both classes, by all sessions together; below 2^32 - 1.
+    pub locks_max: usize,
+    /// Most locks held by one session.
+    pub locks_per_session: usize,
+    /// Most lock requests that wait for one object.
+    pub waiters_per_object: usize,
+    /// Most lock requests of one session that wait.
+    pub waiters_per_session: usize,
+    /// Most mutations that wait for one object.
+    pub mutations_per_object: usize,
+    /// Most demands of cache locks sent and not complied with; further ones wait. Advisory locks may be in use for long and do not
+    /// count.
+    pub demands_outstanding: usize,
+    /// Tokens in the run of an advisory grant; at least 1.
+    pub run: u32,
+    /// A cache lock demanded sooner than this after its grant was hardly of use (section 11.4).
+    pub hot_below: Duration,
+    /// For how long an object gets no cache locks when that happened twice in a row; doubled each further time, six times at most.
+    pub cooling: Duration,
+}
 
-    #[test]
-    fn defaults_keep_their_own_relations_for_every_lease() {
-        for ms in [100, 101, 160, 500, 2_000, 30_000, 3_600_000] {
-            let config = Config::for_lease(Duration::from_millis(ms));
-            assert_eq!(config.check(), Ok(()), "τ of {ms} ms");
-        }
-        assert_eq!(Config::for_lease(Duration::from_secs(2)), Config::default());
-    }
-
-    #[test]
-    fn wait_is_tau_times_one_plus_delta_plus_epsilon() {
-        assert_eq!(Config::default().wait(), Duration::from_millis(2_021));
-    }
-
-    //= wire-spec.md#11-5-caching-and-metadata
-    //= type=test
-    //# The bound on the wait behind holders that have failed MUST be documented as a formula.
-    #[test]
-    fn wait_behind_failed_holders_is_the_formula_of_the_specification() {
-        // max(1 s, 10 s) + max(500 ms, 3 · 250 ms) + 2,021 ms.
-        assert_eq!(Config::default().liveness_bound(0), Duration::from_millis(12_771));
-        assert_eq!(Config::default().liveness_bound(2), 3 * Duration::from_millis(12_771));
-        let slow = Config { probe_period: Duration::from_secs(20), delivery_timeout: Duration::from_secs(4), ..Config::default() };
-        assert_eq!(slow.liveness_bound(0), Duration::from_millis(20_000 + 4_000 + 2_021));
-    }
-
-    //= wire-spec.md#11-1-lease
-    //= type=test
-    //# The server MUST round T up, and add an ε no smaller than the granularity and the read error of its clock.
-    #[test]
-    fn wait_is_rounded_up_to_the_nanosecond() {
-        let config = Config { lease: Duration::from_nanos(100_000_001), delta_ppm: 3_000, ..Config::default() };
-        // 100,000,001 ns × 0.003 = 300,000.003 ns.
-        assert_eq!(config.wait() - config.epsilon - config.lease, Duration::from_nanos(300_001));
-    }
-
-    #[test]
-    fn refusal_says_which_setting_its_value_and_what_is_allowed() {
-        let config = Config { delta_ppm: 100, ..Config::default() };
-        let error = config.check().unwrap_err();
-        assert_eq!(error.to_string(), "delta is 100; it must be 0.003 to 1 (3,000 to 1,000,000 ppm)");
-    }
-
-    const CLOCKS: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/clocks.md"));
-
-    #[test]
-    fn deltas_in_the_manual_are_what_their_clocks_need() {
-        let cells = |line: &str| line.split('|').filter_map(|cell| cell.trim().parse::<f64>().ok()).collect::<alloc::vec::Vec<_>>();
-        let rows: alloc::vec::Vec<_> = CLOCKS.lines().map(cells).filter(|cells| cells.len() == 2).collect();
-        assert_eq!(rows.len(), 6);
-        for row in &rows {
-            let needed = 2.0 * row[0] / (1.0 - row[0]);
-            assert!(row[1] >= needed && row[1] - needed < 0.000_2, "κ {} needs {needed}", row[0]);
-        }
-        let covers = |delta_ppm: u32, row: &[f64]| f64::from(delta_ppm) / 1e6 >= row[1];
-        assert!(covers(DELTA_PPM_MIN, &rows[3]) && covers(Config::default().delta_ppm, &rows[4]) && !covers(180_000, &rows[5]));
-        assert!(CLOCKS.contains("refused at start") && Config { delta_ppm: DELTA_PPM_MIN - 1, ..Config::default() }.check().is_err());
-    }
-
-    #[test]
-    fn manual_says_what_no_clock_can_save_and_what_protects_there() {
-        for said in [
-            "**A machine whose clocks can stop is outside of the guarantee of the lease.**",
-            "**Fencing tokens protect there, and only they do**",
-        ] {
-            assert!(CLOCKS.contains(said), "{said}");
-        }
-        assert!(CLOCKS.contains("`last-heard` is **off** by default") && !Config::default().last_heard);
-        assert!(CLOCKS.contains("`rescue` and `surrender` are on") && Config::default().rescue && Config::default().surrender);
-    }
-
-    #[test]
-    fn each_relation_is_checked() {
-        let base = Config::default;
-        let ms = Duration::from_millis;
-        let (locks, stages) = (LockLimits::default(), STAGES);
-        let bad = [
-            ("lease", Config { lease: ms(99), ..base() }),
-            ("epsilon", Config { epsilon: Duration::ZERO, ..base() }),
-            ("delivery-timeout", Config { delivery_timeout: ms(59), ..base() }),
-            ("probe-period", Config { probe_period: ms(19), ..base() }),
-            ("compliance-time", Config { compliance_time: ms(499), ..base() }),
-            ("window", Config { window: 0, ..base() }),
-            ("max-datagram", Config { max_datagram: 547, ..base() }),
-            ("sessions-max", Config { sessions_max: 0, ..base() }),
-            ("network-sessions-max", Config { network_sessions_max: 0, ..base() }),
-            ("locks-per-session", Config { locks: LockLimits { locks_max: 10, locks_per_session: 11, ..locks }, ..base() }),
-            ("stage-idle", Config { stages: StageLimits { idle: ms(1_999), ..stages }, ..base() }),
-            ("stage-bytes-per-session", Config { stages: StageLimits { bytes_per_session: 1 << 19, ..stages }, ..base() }),
-        ];
-        for (setting, config) in bad {
-            assert_eq!(config.check().unwrap_err().setting, setting);
+impl Default for LockLimits {
+    fn default() -> Self {
+        Self {
+            locks_max: 1_000_000,
+            locks_per_session: 100_000,
+            waiters_per_object: 64,
+            waiters_per_session: 256,
+            mutations_per_object: 1_024,
+            demands_outstanding: 4_096,
+            run: 1_024,
+            // A few round trips: a lock that lives shorter spares its agent less than its demand costs.
+            hot_below: Duration::from_millis(50),
+            cooling: Duration::from_millis(10),
         }
     }
+}
 
-    proptest! {
-        #[test]
-        fn wait_is_never_shorter_than_any_agents_lease(lease_us in 100_000u64..3_600_000_000, delta_ppm in 3_000u32..=1_000_000) {
-            let config = Config { lease: Duration::from_micros(lease_us), delta_ppm, ..Config::default() };
-            // The slowest agent clock allowed shows τ after τ(1+δ) of the server's.
-            let slowest_ns = config.lease.as_nanos() * u128::from(1_000_000 + delta_ppm);
-            prop_assert!((config.wait() - config.epsilon).as_nanos() * 1_000_000 >= slowest_ns);
-        }
+/// Bounds of what is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamespaceLimits {
+    /// Most objects.
+    pub objects_max: u64,
+    /// Most bytes of contents: the sum of the sizes of files and symbolic links, and of the values of extended attributes.
+    pub bytes_max: u64,
+    /// Most names of a file, and most subdirectories of a directory.
+    pub links_max: u32,
+}
+
+impl Default for NamespaceLimits {
+    /// 10,000,000 objects, 64 GiB, 65,000 links.
+    fn default() -> Self {
+        Self { objects_max: 10_000_000, bytes_max: 64 << 30, links_max: 65_000 }
+    }
+}
+
+/// Bounds of staged contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StageLimits {
+    /// Most bytes staged by one session; at least the largest contents of a file.
+    pub bytes_per_session: usize,
+    /// Most bytes staged by all sessions; at least `bytes_per_session`.
+    pub bytes_total: usize,
+    /// Most stages of one session.
+    pub stages_per_session: usize,
+    /// For how long a stage is kept after its last piece.
+    pub idle: Duration,
+}
+
+impl Default for StageLimits {
+    /// 4 MiB and 8 stages a session, 256 MiB in all, 30 s: four files of the largest size in the making per agent, for 64 agents at once.
+    fn default() -> Self {
+        Self { bytes_per_session: 4 * CONTENT_MAX, bytes_total: 256 * CONTENT_MAX, stages_per_session: 8, idle: Duration::from_secs(30) }
+    }
+}
+
+/// Bounds of watches and of ephemeral files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PresenceLimits {
+    /// Most watches of all sessions together.
+    pub watches_max: usize,
+    /// Most watches of one session.
+    pub watches_per_session: usize,
+    /// Most ephemeral files.
+    pub ephemerals_max: usize,
+    /// Most ephemeral files of one session.
+    pub ephemerals_per_session: usize,
+}
+
+impl Default for PresenceLimits {
+    /// 1,000,000 watches, 4,096 a session; 100,000 ephemeral files, 1,024 a session.
+    fn default() -> Self {
+        Self { watches_max: 1_000_000, watches_per_session: 4_096, ephemerals_max: 100_000, ephemerals_per_session: 1_024 }
+    }
+}
+
+/// Bounds of what is kept in memory of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheLimits {
+    /// Most bytes kept, at least 8 MiB: what the largest operations need at once fits several times. Values that are not durable
+    /// yet are kept whatever the bound says.
+    pub bytes_max: usize,
+}
+
+impl Default for CacheLimits {
+    /// 1 GiB.
+    fn default() -> Self {
+        Self { bytes_max: 1 << 30 }
     }
 }
