@@ -11,8 +11,8 @@
 use crate::locks::LockDecision;
 use crate::server::Server;
 use crate::sessions::SessionKey;
-use crate::sessions::deadlines::Deadline;
 use crate::sessions::networks::Network;
+use crate::sessions::notices::Deadline;
 use crate::sessions::notices::{Notice, NoticeQueue, NoticeVerdict};
 use crate::sessions::session::Session;
 use crate::sessions::standing::{Cause, Standing};

@@ -1,4 +1,4 @@
-//! Grace after a restart: what an agent gets back of a session that it had with an earlier start of the server, and how grace ends.
+//! What an agent gets back of a former session: its locks after a restart, as long as grace lasts, and what became of its mutations.
 //!
 //! Decides who may reclaim: the same agent and incarnation, in grace, from a session that had not ended for good, until it says that it is
 //! complete. A reclaimed lock keeps its generation and its run: it is the same grant. When the time of grace is over nothing can be reclaimed
@@ -7,26 +7,31 @@
 //! Place in the walk: under `handshake` and `execute`; the end of grace, beside it. Implements `wire-spec.md` section 11.7.
 //! Invariants: no two agents reclaim conflicting modes of one lock; where they try, both lose their sessions. Until the last batch of grace is
 //! durable the server is in grace.
-//! Leaves to others: how long grace lasts (`sessions::grace`), the lock table's checks (`locks::holds`), outcomes (`outcomes`), the files of
-//! those who have ended (`removals`).
+//! Of mutations the newest of each place in the window is kept, in the batch of the mutation itself, until its session ends. After "not
+//! executed" it is never executed; "executed" is said only of what is durable.
+//! Leaves to others: how long grace lasts (`sessions::grace`), the lock table's checks (`locks::holds`), the files of those who have ended
+//! (`presence`), the reply cache of a session that is still in the table (`cistern_link`).
 
 use crate::config::micros_up;
 use crate::locks::Restored;
 use crate::requests::{Blocked, Call};
 use crate::server::Server;
-use crate::server::answers::Repeatable;
+use crate::server::answers::{Repeatable, fate, stripped};
 use crate::server::durability::OnDurable;
-use crate::server::execute::Run;
+use crate::server::execute::{Done, Run};
 use crate::server::long::Recording;
-use crate::sessions::SessionKey;
 use crate::sessions::grace::Grace;
 use crate::sessions::session::Session;
 use crate::sessions::standing::{Cause, Event, ReclaimState, Standing};
-use crate::store::{Counter, ReadError, Seen};
+use crate::sessions::{SessionKey, Sessions};
+use crate::store::{self, Counter, OutcomeRecord, ReadError, Seen, StoreCache};
 use alloc::vec::Vec;
+use cistern_link::Stored;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::RECLAIM_MAX;
 use cistern_wire::{
-    AgentId, Claim, Done, Hello, List, ObjectId, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Reply, SessionId, Status,
+    Ack, AgentId, Bytes16, Claim, Fate, Field as _, Hello, List, ObjectId, Outcome, OutcomeTold, Reclaim, ReclaimComplete, ReclaimItem,
+    Reclaimed, ReclaimedItem, Reply, SessionId, Status,
 };
 use core::time::Duration;
 use log::{info, warn};
@@ -34,6 +39,10 @@ use log::{info, warn};
 /// How soon somebody may ask again at least when the time of grace is over and its end is being written.
 const AFTER_GRACE: Duration = Duration::from_millis(20);
 
+/// What an OUTCOME_TOLD has besides the reply.
+const TOLD_AROUND: usize = Reply::KIND_LEN + OutcomeTold::MIN_LEN;
+
+/// Locks.
 impl Server {
     /// Whether the server is in the common grace, so that nothing is granted but what is reclaimed.
     pub(crate) fn in_grace(&self) -> bool {
@@ -182,7 +191,7 @@ impl Server {
             }
             seen.note(self.end_batch(from).unwrap_or(0));
         }
-        self.answer_with(&Reply::Done(Done {}), Repeatable::Changes)
+        self.answer_with(&Reply::Done(cistern_wire::Done {}), Repeatable::Changes)
     }
 
     /// The time of grace is over.
@@ -285,4 +294,91 @@ impl Server {
             self.change(key, Event::Forfeited);
         }
     }
+}
+
+/// Outcomes.
+impl Server {
+    /// OUTCOME.
+    pub(crate) fn outcome(&mut self, call: Call, message: &Outcome) -> Run {
+        let Some(agent) = self.sessions.get(call.key).map(|session| session.agent) else {
+            return Ok(Done::Silent);
+        };
+        let former = self.sessions.find(message.session).and_then(|key| Some((key, self.sessions.get(key)?)));
+        let Some((key, session)) = former.filter(|(_, session)| session.agent == agent) else {
+            return self.tell(call, Fate::Unknown, &[]);
+        };
+        match session.standing() {
+            Standing::Recorded { .. } => {
+                let window = session.cache.window();
+                self.recorded_outcome(call, message, window)
+            }
+            Standing::Ended { .. } => {
+                let fate = session.fate_after_end(message.nonce);
+                self.tell(call, fate, &[])
+            }
+            // What the store had of it is being deleted.
+            Standing::Ending { .. } if session.is_of_before() => self.tell(call, Fate::Unknown, &[]),
+            Standing::TimingOut { .. } | Standing::Ending { .. } => self.outcome_of(call, key, message.nonce),
+            // A session in good standing tells by itself what became of its requests.
+            Standing::Opening | Standing::Good => self.tell(call, Fate::Unknown, &[]),
+        }
+    }
+
+    /// Of a session that has failed, or ends.
+    fn outcome_of(&mut self, call: Call, key: SessionKey, nonce: u64) -> Run {
+        // What has had no effect yet never will.
+        self.discard_request(key, nonce);
+        // What was executed stands in a batch before that of the session in which this is asked: it is durable, and its reply is kept.
+        let Some(session) = self.sessions.get_mut(key) else {
+            return Ok(Done::Silent);
+        };
+        let fate = fate(session.cache.fence(nonce));
+        let mut reply = Vec::new();
+        if let (Fate::Executed, Some(Stored::Bytes(stored))) = (fate, session.cache.stored(nonce)) {
+            stripped(stored, &mut reply);
+        }
+        self.tell(call, fate, &reply)
+    }
+
+    /// Of a session of before the start: by what the store has kept. Nothing of it can execute any more.
+    fn recorded_outcome(&mut self, call: Call, message: &Outcome, window: u16) -> Run {
+        //= wire-spec.md#11-2-delivery
+        //# A server MUST answer what became of a mutation under an earlier incarnation, and MUST NOT execute it after it said "not
+        //# executed".
+        let kept = self.store.view(&Seen::default()).outcome(message.session, slot(message.nonce, window))?.cloned();
+        match kept {
+            Some(kept) if kept.nonce == message.nonce => self.tell(call, Fate::Executed, &kept.reply),
+            // The agent had said that it no longer awaits it.
+            Some(kept) if kept.nonce > message.nonce => self.tell(call, Fate::Unknown, &[]),
+            Some(_) | None => self.tell(call, Fate::NotExecuted, &[]),
+        }
+    }
+
+    fn tell(&mut self, call: Call, fate: Fate, reply: &[u8]) -> Run {
+        if self.sessions.get(call.key).is_none() {
+            return Err(Status::EINVAL.into());
+        }
+        let room = usize::from(call.limit) - Ack::AROUND - TOLD_AROUND;
+        let reply = Bytes16(if reply.len() <= room { reply } else { &[] });
+        self.answer_with(&Reply::OutcomeTold(OutcomeTold { fate, reply }), Repeatable::Changes)
+    }
+}
+
+/// A mutation has changed something, in the open batch: so is its outcome.
+pub(crate) fn keep_outcome(cache: &mut StoreCache, sessions: &mut Sessions, call: Call, reply: &[u8]) {
+    let Some(session) = sessions.get_mut(call.key) else {
+        return;
+    };
+    let slot = slot(call.nonce, session.cache.window());
+    session.outcomes = session.outcomes.max(slot + 1);
+    let record = OutcomeRecord::bytes_of(if bugs::is(Bug::M31) { 0 } else { call.nonce }, reply);
+    //= wire-spec.md#11-2-delivery
+    //# A mutation's effects and its outcome MUST become durable in one transaction, and the outcome stays until the floor has passed it or
+    //# its session is forgotten.
+    cache.put(store::Key::Outcome(call.key.id(), slot), Some(record.into()));
+}
+
+/// Where the outcome of a nonce is kept.
+fn slot(nonce: u64, window: u16) -> u16 {
+    u16::try_from(nonce % u64::from(window.max(1))).unwrap_or(0)
 }

@@ -10,8 +10,8 @@
 use crate::server::Server;
 use crate::server::answers::has_room;
 use crate::sessions::SessionKey;
-use crate::sessions::deadlines::Deadline;
 use crate::sessions::notices::Clock;
+use crate::sessions::notices::Deadline;
 use crate::stats::{Dropped, Stats};
 use crate::transport::SMALL;
 use crate::transport::lanes::{Front, Lanes, Pool, Travel, Urgency};

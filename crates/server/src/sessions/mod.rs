@@ -7,7 +7,6 @@
 //! forgetting one only means that its agent gets a hint and learns the same by a handshake.
 //! Leaves to others: what a change of standing entails.
 
-pub(crate) mod deadlines;
 pub(crate) mod grace;
 pub(crate) mod networks;
 pub(crate) mod notices;

@@ -1,4 +1,5 @@
-//! The notices of one session: DEMAND, GRANT, WAIT_OVER and PROBE, each sent until its receipt comes or its delivery has failed.
+//! The notices of one session: DEMAND, GRANT, WAIT_OVER and PROBE, each sent until its receipt comes or its delivery has failed; and the
+//! deadlines of all sessions about silence.
 //!
 //! Decides when a notice goes out again and when its delivery has failed: after at least three transmissions, each followed by its RTO, and
 //! Td after the first, all counted on the delivery clock, that is while this server listened (section 11.3). Place in the walk: filled by
@@ -6,14 +7,17 @@
 //! Invariant: a notice leaves only by its receipt, by a release that names its generation or a newer one, or by a newer demand
 //! for the same lock. Its text never changes under its number, so a receipt means one thing. Of each lock that the agent was told to give back
 //! there is one record ([`Demanded`]): at most one notice on the way, and the time to comply once a notice was receipted.
+//! Deadlines run on the delivery clock, too, so a server that stood still blames nobody: at most one per session and reason, and none for a
+//! session that nobody waits for. The lease timer, T, is none of them: it runs on both clocks, whoever stood still.
 //! Leaves to others: which notices there are (`locks`), what a failed delivery leads to (`lifecycle`).
 
 #[cfg(test)]
 mod tests;
 
 use crate::config::{Config, TRANSMISSIONS_MIN};
+use crate::ids::SessionKey;
 use alloc::collections::btree_map::Entry;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Rng, RoundTrip};
 use cistern_wire::{Demand, Generation, Grant, Keep, LockId, Message, Mode, ObjectId, Probe, Status, WaitOver, WatchEvent};
@@ -410,4 +414,73 @@ pub(crate) struct Clock {
     pub(crate) now: Instant,
     /// The delivery clock's reading.
     pub(crate) listened: Duration,
+}
+
+/// Why the server listens for a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Deadline {
+    /// A notice waits for its receipt: send it again, or give up.
+    Delivery,
+    /// A demand for a cache lock was receipted: it must be complied with by now (section 11.3).
+    Compliance,
+    /// Somebody waits for the session and nothing is on the way to it: probe it (section 11.3).
+    Probe,
+    /// Somebody looked at an ephemeral file of the session: probe it once (section 11.5).
+    Look,
+}
+
+impl Deadline {
+    const ALL: [Self; 4] = [Self::Delivery, Self::Compliance, Self::Probe, Self::Look];
+}
+
+/// Deadlines by session and reason, as readings of the delivery clock.
+#[derive(Debug, Default)]
+pub(crate) struct DeliveryDeadlines {
+    due: BTreeSet<(Duration, SessionKey, Deadline)>,
+    set: BTreeMap<(SessionKey, Deadline), Duration>,
+}
+
+impl DeliveryDeadlines {
+    /// Sets the deadline in place of the one that there may be; `None` forgets it.
+    pub(crate) fn set(&mut self, key: SessionKey, reason: Deadline, at: Option<Duration>) {
+        if let Some(old) = self.set.remove(&(key, reason)) {
+            self.due.remove(&(old, key, reason));
+        }
+        if let Some(at) = at {
+            self.set.insert((key, reason), at);
+            self.due.insert((at, key, reason));
+        }
+    }
+
+    /// Whether there is such a deadline.
+    pub(crate) fn is_set(&self, key: SessionKey, reason: Deadline) -> bool {
+        self.set.contains_key(&(key, reason))
+    }
+
+    /// Forgets all deadlines of a session.
+    pub(crate) fn forget(&mut self, key: SessionKey) {
+        for reason in Deadline::ALL {
+            self.set(key, reason, None);
+        }
+    }
+
+    /// Takes one deadline that is due when the delivery clock shows `elapsed`.
+    pub(crate) fn due(&mut self, elapsed: Duration) -> Option<(SessionKey, Deadline)> {
+        let &(at, key, reason) = self.due.first()?;
+        if at > elapsed {
+            return None;
+        }
+        self.set(key, reason, None);
+        Some((key, reason))
+    }
+
+    /// The next deadline.
+    pub(crate) fn next(&self) -> Option<Duration> {
+        self.due.first().map(|first| first.0)
+    }
+
+    /// How many deadlines there are; a gauge.
+    pub(crate) fn len(&self) -> usize {
+        self.set.len()
+    }
 }

@@ -249,3 +249,29 @@ fn end_of_a_wait_is_remembered_for_a_late_cancel() {
     }
     assert_eq!(bench.notices.ended_wait(4), None, "bounded");
 }
+
+#[test]
+fn deadlines_come_in_order_and_once() {
+    let (a, b) = (SessionKey::for_test(1), SessionKey::for_test(2));
+    let mut queue = DeliveryDeadlines::default();
+    queue.set(a, Deadline::Delivery, Some(ms(30)));
+    queue.set(b, Deadline::Probe, Some(ms(20)));
+    queue.set(a, Deadline::Delivery, Some(ms(10)));
+    assert_eq!((queue.next(), queue.len()), (Some(ms(10)), 2));
+    assert_eq!(queue.due(ms(9)), None);
+    assert_eq!(queue.due(ms(25)), Some((a, Deadline::Delivery)));
+    assert_eq!(queue.due(ms(25)), Some((b, Deadline::Probe)));
+    assert_eq!((queue.due(ms(99)), queue.next()), (None, None));
+}
+
+#[test]
+fn forgotten_session_has_no_deadlines() {
+    let a = SessionKey::for_test(1);
+    let mut queue = DeliveryDeadlines::default();
+    for reason in Deadline::ALL {
+        queue.set(a, reason, Some(ms(1)));
+    }
+    assert!(queue.is_set(a, Deadline::Probe));
+    queue.forget(a);
+    assert_eq!((queue.len(), queue.next()), (0, None));
+}
