@@ -323,9 +323,9 @@ impl ReplyCache {
         self.slots.is_empty()
     }
 
-    /// The bytes of replies kept now; a gauge, counted when asked.
-    #[must_use]
-    pub fn stored_bytes(&self) -> usize {
+    /// The bytes of replies kept now.
+    #[cfg(test)]
+    fn stored_bytes(&self) -> usize {
         let bytes = self.slots.iter().map(|slot| match slot {
             Slot::Done { stored: Stored::Bytes(bytes), .. } => bytes.len(),
             _ => 0,

@@ -373,7 +373,7 @@ mod tests {
         session.cache.finish(3, Stored::Bytes(buffers.keep(b"reply")));
         session.cache.queue(5);
         session.retire();
-        assert_eq!(session.cache.stored_bytes(), 0);
+        assert_eq!(session.cache.stored(3), Some(&Stored::Recompute), "the reply itself is not kept");
         assert_eq!(session.fate_after_end(2), Fate::Unknown, "forgotten");
         assert_eq!(session.fate_after_end(3), Fate::Executed);
         assert_eq!(session.fate_after_end(4), Fate::NotExecuted, "was parked, and is dropped");
