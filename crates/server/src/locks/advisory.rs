@@ -55,7 +55,9 @@ impl LockTable {
             (Chance::Now, _) => match self.grant(now, entry, slot, own, mode) {
                 Some(at) => {
                     self.granted_at_once(at, nonce);
-                    self.demand_for_waiters(now, at);
+                    if self.table.entries[entry].queue.is_some() {
+                        self.demand_for_waiters(now, at);
+                    }
                     let hold = &self.table.holds[at];
                     // It is held, so it is not idle.
                     return LockOutcome::Granted { mode: hold.mode, generation: hold.generation, run: hold.run };
@@ -172,9 +174,6 @@ impl LockTable {
     /// Asks a lock back if a request waits for it: it has a new generation, which no demand has covered.
     pub(super) fn demand_for_waiters(&mut self, now: Instant, at: u32) {
         let Hold { entry, session, mode, .. } = self.table.holds[at];
-        if self.table.entries[entry].queue.is_none() {
-            return;
-        }
         let waiting = self.waiters(entry).filter(|waiter| self.table.is_good(waiter.session) && waiter.session != session);
         // What is left to the holder must suit everybody.
         let keep = waiting.filter(|waiter| !waiter.mode.compatible(mode)).map(|waiter| match waiter.mode {

@@ -247,10 +247,12 @@ impl Server {
         if self.in_grace_of(message.object) {
             return Err(Status::IN_GRACE.into());
         }
-        // Each wait ends in a notice; who receipts none of them is not given ever more of them.
-        let owed = self.sessions.get(key).and_then(|session| session.notices.as_ref()).map_or(0, |notices| notices.outcomes());
-        if message.wait == LockWait::Queue && owed >= self.config.locks.waiters_per_session {
-            return Err(Status::BUSY.into());
+        if message.wait == LockWait::Queue {
+            // Each wait ends in a notice; who receipts none of them is not given ever more of them.
+            let owed = self.sessions.get(key).and_then(|session| session.notices.as_ref()).map_or(0, |notices| notices.outcomes());
+            if owed >= self.config.locks.waiters_per_session {
+                return Err(Status::BUSY.into());
+            }
         }
         match self.record_lock(key, message.object) {
             Recording::Done => {}
