@@ -1,7 +1,7 @@
 //! A restart of the server: what is reclaimed, under which lease it is used meanwhile, and what holders hear of it.
 
 use super::script::*;
-use crate::api::{Command, Event, LockEvent, Output, Phase, Submitted, Wait};
+use crate::api::{Command, Event, LockEvent, Locked, Output, Phase, Submitted, Wait};
 use crate::config::Config;
 use alloc::vec::Vec;
 use cistern_wire::{
@@ -156,10 +156,7 @@ fn what_was_being_given_back_or_converted_is_not_reclaimed() {
 #[test]
 fn a_lock_that_was_being_downgraded_is_lost_with_its_holders() {
     let mut script = Script::open(Config::default());
-    let op = script.start(lock(7, Mode::Exclusive, Wait::Forever));
-    let echo = script.sends(&[lock_request(2, 0, 7, Mode::Exclusive, LockWait::Queue)]);
-    script.say(&[granted(2, echo, 7, Mode::Exclusive, 40, 16)]);
-    let writer = script.locked(op);
+    let writer = script.hold(7, 2, 40, 16);
     script.submit(Command::Unlock { holder: writer.holder });
     let Submitted::Now(Ok(Output::Locked(reader))) = script.submit(lock(7, Mode::Shared, Wait::Try)) else { panic!("a local grant") };
     script.say(&[Demand { seq: 1, lock: object(7), generation: Generation(40), keep: Keep::Shared }.into()]);
@@ -322,12 +319,7 @@ fn many_locks_go_in_several_messages_of_bounded_length() {
 
 #[test]
 fn a_server_that_restarts_again_in_the_midst_is_told_of_both_sessions_and_gives_all_back() {
-    let mut script = Script::open(Config::default());
-    let locked = script.hold(7, 2, 40, 16);
-    for id in 20..32 {
-        script.cache(id, id - 17, 100 + id);
-    }
-    restarted(&mut script);
+    let (mut script, locked) = restarted_with_a_cache();
     let first: Vec<ReclaimItem> = core::iter::once(advisory_item(7, 40)).chain((20..31).map(|id| cache_item(id, 100 + id, 1))).collect();
     let rest = [cache_item(31, 131, 1)];
     let echo = script.sends(&[reclaim(1, 0, SESSION, &first), reclaim(2, 1, SESSION, &rest)]);
@@ -357,8 +349,7 @@ fn a_restart_after_the_end_of_the_reclaim_was_said_finds_all_in_the_newer_sessio
     script.hold(7, 2, 40, 16);
     restarted(&mut script);
     let named = [advisory_item(7, 40)];
-    let echo = script.sends(&[reclaim(1, 0, SESSION, &named)]);
-    script.say(&[reclaimed(1, echo, &[kept(object(7), 40, 0)])]);
+    take_over(&mut script, SESSION, &named);
     let echo = script.sends(&[complete(2, 0, SESSION)]);
     script.say(&[Hint { echo, detail: Bytes8(b"") }.into()]);
     script.shake_amid(THIRD, &[(SESSION, SessionFate::Ended), (SECOND, SessionFate::Reclaimable)]);
@@ -368,12 +359,7 @@ fn a_restart_after_the_end_of_the_reclaim_was_said_finds_all_in_the_newer_sessio
 
 #[test]
 fn what_had_moved_into_a_session_that_cannot_be_reclaimed_is_lost_and_the_rest_is_not() {
-    let mut script = Script::open(Config::default());
-    let seven = script.hold(7, 2, 40, 16);
-    for id in 20..32 {
-        script.cache(id, id - 17, 100 + id);
-    }
-    restarted(&mut script);
+    let (mut script, seven) = restarted_with_a_cache();
     let sent = script.one();
     let Message::Reclaim(first) = sent.messages()[0] else { panic!("RECLAIM") };
     let told: Vec<ReclaimedItem> = first.items.into_iter().map(|item| kept(item.lock, item.generation.0, item.version)).collect();
@@ -443,10 +429,7 @@ fn an_agent_that_holds_nothing_says_at_once_that_it_has_nothing_to_reclaim() {
 fn neither_an_upgrade_nor_a_downgrade_on_its_way_is_reclaimed() {
     let mut script = Script::open(Config::default());
     // Shared, held by nobody here; somebody wants more.
-    let op = script.start(lock(7, Mode::Shared, Wait::Forever));
-    let echo = script.sends(&[lock_request(2, 0, 7, Mode::Shared, LockWait::Queue)]);
-    script.say(&[granted(2, echo, 7, Mode::Shared, 40, 16)]);
-    let reader = script.locked(op);
+    let reader = script.hold_as(Mode::Shared, 7, 2, (40, 16));
     script.submit(Command::Unlock { holder: reader.holder });
     script.start(lock(7, Mode::Exclusive, Wait::Forever));
     script.sends(&[lock_request(3, 0, 7, Mode::Exclusive, LockWait::Queue)]);
@@ -505,14 +488,12 @@ fn end_that_a_busy_server_put_off_is_said_once_after_another_restart() {
     script.hold(7, 2, 40, 16);
     restarted(&mut script);
     let named = [advisory_item(7, 40)];
-    let echo = script.sends(&[reclaim(1, 0, SESSION, &named)]);
-    script.say(&[reclaimed(1, echo, &[kept(object(7), 40, 0)])]);
+    take_over(&mut script, SESSION, &named);
     let echo = script.sends(&[complete(2, 0, SESSION)]);
     script.say(&[Ack { nonce: 2, echo, reply: Reply::Failed(Failed { status: Status::BUSY, retry_ms: 500 }) }.into()]);
     script.say(&[Hint { echo, detail: Bytes8(b"") }.into()]);
     script.shake_amid(THIRD, &[(SESSION, SessionFate::Reclaimable), (SECOND, SessionFate::Reclaimable)]);
-    let echo = script.sends(&[reclaim(1, 0, SECOND, &named)]);
-    script.say(&[reclaimed(1, echo, &[kept(object(7), 40, 0)])]);
+    take_over(&mut script, SECOND, &named);
     let echo = script.sends(&[complete(2, 0, SESSION), complete(3, 1, SECOND)]);
     script.say(&[2, 3].map(|nonce| Message::from(cistern_wire::Pending { nonce, echo })));
     let said: Vec<u64> = script.run(600).iter().flat_map(|(_, sent)| nonces_of_completes(sent)).collect();
@@ -539,4 +520,21 @@ fn lock_that_was_to_be_asked_for_again_is_asked_for_in_the_next_session() {
 fn nonces_of_completes(sent: &Sent) -> Vec<u64> {
     let nonce = |message| if let Message::ReclaimComplete(complete) = message { Some(complete.ask.nonce) } else { None };
     sent.messages().into_iter().filter_map(nonce).collect()
+}
+
+/// The locks named in the first message of a session are lock 7 alone, which goes on.
+fn take_over(script: &mut Script, from: SessionId, named: &[ReclaimItem]) {
+    let echo = script.sends(&[reclaim(1, 0, from, named)]);
+    script.say(&[reclaimed(1, echo, &[kept(object(7), 40, 0)])]);
+}
+
+/// Lock 7 is held, twelve objects are cached, and the server was started anew.
+fn restarted_with_a_cache() -> (Script, Locked) {
+    let mut script = Script::open(Config::default());
+    let locked = script.hold(7, 2, 40, 16);
+    for id in 20..32 {
+        script.cache(id, id - 17, 100 + id);
+    }
+    restarted(&mut script);
+    (script, locked)
 }

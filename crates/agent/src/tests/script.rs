@@ -396,9 +396,14 @@ impl Script {
 
     /// A lock granted at once by the server, exclusive, with this generation and run.
     pub(super) fn hold(&mut self, id: u64, nonce: u64, generation: u64, run: u32) -> Locked {
-        let op = self.start(lock(id, Mode::Exclusive, Wait::Forever));
-        let echo = self.sends(&[lock_request(nonce, 0, id, Mode::Exclusive, LockWait::Queue)]);
-        self.say(&[granted(nonce, echo, id, Mode::Exclusive, generation, run)]);
+        self.hold_as(Mode::Exclusive, id, nonce, (generation, run))
+    }
+
+    /// The same in this mode.
+    pub(super) fn hold_as(&mut self, mode: Mode, id: u64, nonce: u64, (generation, run): (u64, u32)) -> Locked {
+        let op = self.start(lock(id, mode, Wait::Forever));
+        let echo = self.sends(&[lock_request(nonce, 0, id, mode, LockWait::Queue)]);
+        self.say(&[granted(nonce, echo, id, mode, generation, run)]);
         let locked = self.locked(op);
         self.quiet();
         locked

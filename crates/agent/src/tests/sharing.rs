@@ -217,10 +217,7 @@ fn a_demand_that_leaves_a_shared_lock_does_not_disturb_shared_users() {
 #[test]
 fn an_exclusive_user_waits_for_shared_ones_and_then_the_lock_is_upgraded() {
     let mut script = Script::open(config());
-    let op = script.start(lock(7, Mode::Shared, Wait::Forever));
-    let echo = script.sends(&[lock_request(2, 0, 7, Mode::Shared, LockWait::Queue)]);
-    script.say(&[granted(2, echo, 7, Mode::Shared, 40, 16)]);
-    let reader = script.locked(op);
+    let reader = script.hold_as(Mode::Shared, 7, 2, (40, 16));
     let writer = script.start(lock(7, Mode::Exclusive, Wait::Forever));
     script.quiet();
     unlock(&mut script, &reader);
@@ -232,10 +229,7 @@ fn an_exclusive_user_waits_for_shared_ones_and_then_the_lock_is_upgraded() {
 #[test]
 fn the_second_of_two_upgrades_gives_its_shared_lock_up_and_asks_anew() {
     let mut script = Script::open(config());
-    let op = script.start(lock(7, Mode::Shared, Wait::Forever));
-    let echo = script.sends(&[lock_request(2, 0, 7, Mode::Shared, LockWait::Queue)]);
-    script.say(&[granted(2, echo, 7, Mode::Shared, 40, 16)]);
-    let reader = script.locked(op);
+    let reader = script.hold_as(Mode::Shared, 7, 2, (40, 16));
     unlock(&mut script, &reader);
     let writer = script.start(lock(7, Mode::Exclusive, Wait::Forever));
     let echo = script.sends(&[lock_request(3, 0, 7, Mode::Exclusive, LockWait::Queue)]);
@@ -251,10 +245,7 @@ fn the_second_of_two_upgrades_gives_its_shared_lock_up_and_asks_anew() {
 #[test]
 fn a_shared_lock_demanded_while_its_upgrade_waits_is_given_up() {
     let mut script = Script::open(config());
-    let op = script.start(lock(7, Mode::Shared, Wait::Forever));
-    let echo = script.sends(&[lock_request(2, 0, 7, Mode::Shared, LockWait::Queue)]);
-    script.say(&[granted(2, echo, 7, Mode::Shared, 40, 16)]);
-    let reader = script.locked(op);
+    let reader = script.hold_as(Mode::Shared, 7, 2, (40, 16));
     unlock(&mut script, &reader);
     script.start(lock(7, Mode::Exclusive, Wait::Forever));
     let echo = script.sends(&[lock_request(3, 0, 7, Mode::Exclusive, LockWait::Queue)]);

@@ -93,7 +93,7 @@ pub(crate) struct Requests {
 
 /// A transmission of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sending {
+pub(crate) struct Transmission {
     /// Transmissions before it since the server was last heard about the request.
     pub(crate) attempts: u32,
     /// Whether it is the first of all.
@@ -205,7 +205,7 @@ impl Requests {
     }
 
     /// The bytes of a request as they go out now, its Ask filled in; notes that they are sent.
-    pub(crate) fn send(&mut self, nonce: u64, now: Instant) -> Option<(&[u8], Sending)> {
+    pub(crate) fn send(&mut self, nonce: u64, now: Instant) -> Option<(&[u8], Transmission)> {
         let back = self.nonces.back(nonce)?;
         let losses = self.flights.get(&nonce)?.losses;
         let limit = u16::try_from(self.size_for(losses, now)).unwrap_or(u16::MAX);
@@ -220,7 +220,7 @@ impl Requests {
         if !flight.began {
             flight.floor = nonce - u64::from(back);
         }
-        let sending = Sending { attempts: flight.attempts, first: !flight.began };
+        let sending = Transmission { attempts: flight.attempts, first: !flight.began };
         flight.attempts = flight.attempts.saturating_add(1);
         flight.began = true;
         self.due.remove(&nonce);
@@ -408,7 +408,7 @@ mod tests {
         requests.overdue(second, at(100));
         let (bytes, sending) = requests.send(second, at(100)).unwrap();
         assert_eq!((&bytes[NONCE], &bytes[BACK], limit(bytes)), (&[0, 0, 0, 0, 0, 0, 0, 2][..], &[0, 1][..], 1_232));
-        assert_eq!(sending, Sending { attempts: 1, first: false });
+        assert_eq!(sending, Transmission { attempts: 1, first: false });
         requests.retire(first, at(101));
         requests.overdue(second, at(200));
         assert_eq!(requests.send(second, at(200)).unwrap().0[BACK], [0, 0], "the floor has moved");
