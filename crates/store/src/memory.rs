@@ -8,10 +8,8 @@
 
 use cistern_server::store::{Answer, Batch, Key, Loaded, Query, StoreEvent, StoreWork};
 use std::collections::BTreeMap;
-use std::ops::Bound::{Excluded, Unbounded};
 
 use bytes::Bytes;
-use cistern_wire::{Handle, ObjectId, SessionId};
 
 /// A store in memory.
 #[derive(Debug, Default)]
@@ -54,62 +52,18 @@ impl MemoryStore {
     }
 
     pub(crate) fn keep(&mut self, batch: Batch) {
-        for (key, value) in batch.writes {
-            match value {
-                Some(value) => self.values.insert(key, value),
-                None => self.values.remove(&key),
-            };
-        }
+        batch.write_to(&mut self.values);
     }
 
     pub(crate) fn answer(&self, query: &Query) -> Answer {
-        match query {
-            Query::Get(key) => Answer::Value(self.values.get(key).cloned()),
-            Query::Scan { dir, after, limit } => self.scan(*dir, after, usize::try_from(*limit).unwrap_or(usize::MAX)),
-            Query::Sessions { after, limit } => self.sessions(*after, usize::try_from(*limit).unwrap_or(usize::MAX)),
-            Query::Ephemerals { after, limit } => self.ephemerals(*after, usize::try_from(*limit).unwrap_or(usize::MAX)),
-        }
-    }
-
-    fn sessions(&self, after: SessionId, limit: usize) -> Answer {
-        // Records of sessions stand together.
-        let mut range = self.values.range((Excluded(Key::Session(after)), Unbounded)).map_while(|(key, value)| match key {
-            Key::Session(id) => Some((*id, value.clone())),
-            _ => None,
-        });
-        let records: Vec<_> = range.by_ref().take(limit).collect();
-        let end = range.next().is_none();
-        Answer::Sessions { records, end }
-    }
-
-    fn ephemerals(&self, after: (Handle, ObjectId), limit: usize) -> Answer {
-        let from = Key::Ephemeral(after.0, after.1);
-        // Records of ephemeral files stand together.
-        let mut range = self.values.range((Excluded(from), Unbounded)).map_while(|(key, value)| match key {
-            Key::Ephemeral(session, object) => Some(((*session, *object), value.clone())),
-            _ => None,
-        });
-        let records: Vec<_> = range.by_ref().take(limit).collect();
-        let end = range.next().is_none();
-        Answer::Ephemerals { records, end }
-    }
-
-    fn scan(&self, dir: ObjectId, after: &[u8], limit: usize) -> Answer {
-        let from = Key::Entry(dir, after.into());
-        // Entries of one directory stand together.
-        let mut range = self.values.range((Excluded(from), Unbounded)).map_while(|(key, value)| match key {
-            Key::Entry(of, name) if *of == dir => Some((name.clone(), value.clone())),
-            _ => None,
-        });
-        let entries: Vec<_> = range.by_ref().take(limit).collect();
-        let end = range.next().is_none();
-        Answer::Entries { entries, end }
+        query.answer_from(&self.values)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cistern_wire::{ObjectId, SessionId};
 
     fn entry(dir: u64, name: &str) -> Key {
         Key::Entry(ObjectId(dir), name.as_bytes().into())

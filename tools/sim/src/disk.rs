@@ -7,9 +7,9 @@
 
 use bytes::Bytes;
 use cistern_server::store::{Answer, Batch, BatchId, Counter, Key, Query};
-use cistern_wire::{Handle, ObjectId, SessionId};
+use cistern_wire::SessionId;
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::ops::Bound::Included;
 
 /// The store's epoch; its bytes are in network order, so they compare as numbers do.
 const EPOCH: Key = Key::Counter(Counter::Epoch);
@@ -75,13 +75,9 @@ impl Disk {
     /// Makes the oldest batch durable.
     pub(crate) fn sync(&mut self) -> Option<BatchId> {
         let batch = self.pending.pop_front()?;
-        for (key, value) in batch.writes {
-            match value {
-                Some(value) => self.durable.insert(key, value),
-                None => self.durable.remove(&key),
-            };
-        }
-        Some(batch.id)
+        let id = batch.id;
+        batch.write_to(&mut self.durable);
+        Some(id)
     }
 
     /// The power goes: the oldest `kept` of the batches not durable had reached the disk although nobody was told.
@@ -113,44 +109,7 @@ impl Disk {
 
     /// The answer to a question from what is durable now.
     pub(crate) fn answer(&self, query: &Query) -> Answer {
-        match query {
-            Query::Get(key) => Answer::Value(self.durable.get(key).cloned()),
-            Query::Scan { dir, after, limit } => self.scan(*dir, after, usize::try_from(*limit).unwrap_or(usize::MAX)),
-            Query::Sessions { after, limit } => self.sessions(*after, usize::try_from(*limit).unwrap_or(usize::MAX)),
-            Query::Ephemerals { after, limit } => self.ephemerals(*after, usize::try_from(*limit).unwrap_or(usize::MAX)),
-        }
-    }
-
-    fn sessions(&self, after: SessionId, limit: usize) -> Answer {
-        let mut all = self.durable.range((Excluded(Key::Session(after)), Unbounded)).map_while(|(key, value)| match key {
-            Key::Session(session) => Some((*session, value.clone())),
-            _ => None,
-        });
-        let records: Vec<_> = all.by_ref().take(limit).collect();
-        let end = all.next().is_none();
-        Answer::Sessions { records, end }
-    }
-
-    fn ephemerals(&self, after: (Handle, ObjectId), limit: usize) -> Answer {
-        let from = Key::Ephemeral(after.0, after.1);
-        // Records of ephemeral files stand together.
-        let mut range = self.durable.range((Excluded(from), Unbounded)).map_while(|(key, value)| match key {
-            Key::Ephemeral(session, object) => Some(((*session, *object), value.clone())),
-            _ => None,
-        });
-        let records: Vec<_> = range.by_ref().take(limit).collect();
-        let end = range.next().is_none();
-        Answer::Ephemerals { records, end }
-    }
-
-    fn scan(&self, dir: ObjectId, after: &[u8], limit: usize) -> Answer {
-        let mut names = self.durable.range((Excluded(Key::Entry(dir, after.into())), Unbounded)).map_while(|(key, value)| match key {
-            Key::Entry(of, name) if *of == dir => Some((name.clone(), value.clone())),
-            _ => None,
-        });
-        let entries: Vec<_> = names.by_ref().take(limit).collect();
-        let end = names.next().is_none();
-        Answer::Entries { entries, end }
+        query.answer_from(&self.durable)
     }
 }
 

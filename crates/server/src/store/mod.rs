@@ -10,6 +10,7 @@
 
 mod cache;
 mod directory;
+mod in_memory;
 mod key;
 mod loading;
 mod record;
