@@ -3,13 +3,13 @@
 //! Decides: that choice, and that both behave alike. Place in the walk: every file command makes a `Request` and calls this.
 //! Leaves to others: what a request does (`execute`), the socket of the host's agent (`host_agent`).
 
-use crate::args::Common;
-use crate::capture;
 use crate::contact::{self, Tries, Wanted};
-use crate::execute::{EXIT_SOFTWARE, EXIT_UNAVAILABLE, Holds, execute};
-use crate::local::{Answer, Failure, Request, Response};
+use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE, EXIT_UNAVAILABLE, Holds, execute};
+use crate::local::{Answer, Attributes, EntryRow, Failure, Request, Response};
+use crate::options::Options;
 use crate::signals::{End, wait_for};
-use cistern_client::Client;
+use crate::text::Text;
+use cistern_client::{Client, FileType};
 use nix::poll::{PollFd, PollFlags};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -113,10 +113,10 @@ impl AsFd for Line {
 
 impl Backend {
     /// Opens what the command line asks for; with an agent of its own, a session, too.
-    pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
-        match host_agent(common)? {
+    pub(crate) fn open(options: &Options) -> Result<Self, Failure> {
+        match host_agent(options)? {
             Some(path) => Ok(Self::Host(Line::open(path)?)),
-            None => Ok(Self::Own(own_client(common, None)?, Holds::default())),
+            None => Ok(Self::Own(own_client(options, None)?, Holds::default())),
         }
     }
 
@@ -135,6 +135,41 @@ impl Backend {
         }
     }
 
+    /// Attributes of what a path names; of the target of a symbolic link, if it is followed.
+    pub(crate) fn stat(&mut self, path: &Text, follow: bool) -> Result<Attributes, Failure> {
+        self.change(Request::Stat { path: path.clone(), follow })
+    }
+
+    /// A request that is answered with the attributes of its object.
+    pub(crate) fn change(&mut self, request: Request) -> Result<Attributes, Failure> {
+        self.call(request)?.attributes()
+    }
+
+    pub(crate) fn list(&mut self, path: &Text, detail: bool) -> Result<Vec<EntryRow>, Failure> {
+        self.call(Request::List { path: path.clone(), detail })?.listing()
+    }
+
+    pub(crate) fn mkdir(&mut self, path: &Text, mode: u16) -> Result<Attributes, Failure> {
+        self.change(Request::Mkdir { path: path.clone(), mode })
+    }
+
+    /// Makes a directory and those above it; an existing directory is no error.
+    pub(crate) fn mkdir_parents(&mut self, path: &Text, mode: u16) -> Result<Attributes, Failure> {
+        let mut at = Text(if path.0.starts_with(b"/") { b"/".to_vec() } else { Vec::new() });
+        for name in path.0.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
+            at = if at.0.is_empty() { Text(name.to_vec()) } else { at.join(name) };
+            match self.mkdir(&at, mode) {
+                Err(failure) if failure.code != "EEXIST" => return Err(failure),
+                _ => {}
+            }
+        }
+        let found = self.stat(path, true)?;
+        if found.is(FileType::Directory) {
+            return Ok(found);
+        }
+        Err(Failure::new("EEXIST", EXIT_FAILED, format!("{path}: file exists and is not a directory")))
+    }
+
     /// Ends an own session, so that nothing of it has to be timed out.
     pub(crate) fn close(self) {
         if let Self::Own(client, holds) = self {
@@ -147,9 +182,9 @@ impl Backend {
 }
 
 /// The control socket of the host's agent, if the command is to go through one.
-pub(crate) fn host_agent(common: &Common) -> Result<Option<&Path>, Failure> {
-    match common.host_agent() {
-        Some(_) if capture::tap().is_some() => Err(Failure::usage(
+pub(crate) fn host_agent(options: &Options) -> Result<Option<&Path>, Failure> {
+    match options.host_agent() {
+        Some(_) if options.pcap.is_some() => Err(Failure::usage(
             "--pcap: this command goes through the host's agent (--agent, CISTERN_AGENT) and sends no datagrams itself; give --pcap to \
              `cistern agent run`, or unset CISTERN_AGENT",
         )),
@@ -158,11 +193,11 @@ pub(crate) fn host_agent(common: &Common) -> Result<Option<&Path>, Failure> {
 }
 
 /// A client with an identity of its own, and a session.
-pub(crate) fn own_client(common: &Common, label: Option<String>) -> Result<Client, Failure> {
-    contact::start(common, Wanted { label, ..Wanted::default() })?.open()
+pub(crate) fn own_client(options: &Options, label: Option<String>) -> Result<Client, Failure> {
+    contact::start(options, Wanted { label, ..Wanted::default() })?.open()
 }
 
 /// A client with an identity of its own, which opens a session when it needs one.
-pub(crate) fn own_agent(common: &Common, label: Option<String>, tries: Tries) -> Result<Client, Failure> {
-    Ok(contact::start(common, Wanted { label, ..Wanted::default() })?.unopened(tries))
+pub(crate) fn own_agent(options: &Options, label: Option<String>, tries: Tries) -> Result<Client, Failure> {
+    Ok(contact::start(options, Wanted { label, ..Wanted::default() })?.unopened(tries))
 }

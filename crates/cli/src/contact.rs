@@ -3,8 +3,8 @@
 //! Decides: that a port that refuses datagrams is reported at once, and tried again quietly until the time is up: a server that is
 //! being started anew refuses, too. Leaves to others: settings (`settings`), handshakes (the agent).
 
-use crate::args::Common;
 use crate::local::Failure;
+use crate::options::Options;
 use crate::{capture, settings, show};
 use cistern_client::{Client, Error, Op, Operation};
 use std::path::Path;
@@ -36,7 +36,7 @@ pub(crate) enum Tries {
     UntilEnded,
 }
 
-/// What is asked of an agent besides [`Common`].
+/// What is asked of an agent besides [`Options`].
 #[derive(Debug, Default)]
 pub(crate) struct Wanted<'a> {
     /// What people see of it in listings.
@@ -50,12 +50,13 @@ pub(crate) struct Wanted<'a> {
 ///
 /// # Errors
 /// Its settings, its state directory or the server's name cannot be used.
-pub(crate) fn start(common: &Common, wanted: Wanted<'_>) -> Result<Contact, Failure> {
-    let settings = settings::load(common.config.as_deref())?;
-    let mut config = settings.agent_config_of(common)?;
+pub(crate) fn start(options: &Options, wanted: Wanted<'_>) -> Result<Contact, Failure> {
+    capture::start(options.pcap.as_deref())?;
+    let settings = settings::load(options.config.as_deref())?;
+    let mut config = settings.agent_config_of(options)?;
     config.idle = wanted.idle.unwrap_or(config.idle);
     let (give_up, close_within) = (config.give_up_after, config.close_within);
-    let servers = settings.servers(&common.server);
+    let servers = settings.servers(&options.server);
     let mut builder = Client::builder().config(config);
     for server in &servers.names {
         builder = builder.server(server);

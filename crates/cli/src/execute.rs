@@ -93,6 +93,11 @@ impl Failure {
         if self.code == code { Self { exit: EXIT_PRECONDITION, ..self } } else { self }
     }
 
+    /// An exit status of which everything was said.
+    pub(crate) fn of_status(exit: u8) -> Result<(), Self> {
+        if exit == 0 { Ok(()) } else { Err(Self::new("STATUS", exit, "")) }
+    }
+
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new("USAGE", EXIT_USAGE, message)
     }

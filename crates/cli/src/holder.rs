@@ -6,7 +6,6 @@
 //! Leaves to others: refusing (the server), the command under a lock (`lock`).
 
 use crate::backend::Backend;
-use crate::files::attr;
 use crate::local::{Failure, Request, Response};
 use crate::show;
 use crate::text::Text;
@@ -66,7 +65,7 @@ fn look(mut agent: Backend, path: &Text, object: u64, over: &AtomicBool) {
     let (mut was_there, mut period) = (true, LOOK_PERIOD);
     while !over.load(Ordering::Acquire) {
         std::thread::sleep(period);
-        let there = match attr(&mut agent, Request::Stat { path: path.clone(), follow: true }) {
+        let there = match agent.stat(path, true) {
             Ok(found) => found.object == object,
             Err(failure) if ["ENOENT", "ENOTDIR"].contains(&failure.code.as_str()) => false,
             // Where an agent has many connections, one that was idle gives way; as long as it has the lock it is there.

@@ -4,6 +4,8 @@
 //! own or goes through the host's. A line is a [`Request`]; the answer is `{"ok": …}` or `{"error": {…}}`.
 //! Leaves to others: sockets (`host_agent`, `backend`), what is shown to people (`show`).
 
+mod answers;
+
 use crate::text::{Blob, Text};
 use cistern_client::{
     Contents, DirEntry, FileType, Instant, LeaseView, LockInfo, Metadata, ServerStatus, Standing, Version as FileVersion, WatchEvent,

@@ -5,8 +5,8 @@
 //! `-v` and `-q` take precedence over `CISTERN_LOG`, that over the settings file (daemons only), the file over the default. A running daemon
 //! takes another filter from the file. Leaves to others: what is said; each line begins with who says it.
 
-use crate::args::Verbosity;
 use crate::local::Failure;
+use crate::options::Verbosity;
 use cistern_driver::{LogQueue, LogRepeats};
 use cistern_wire::Printable;
 use env_filter::{Builder as FilterBuilder, Filter};

@@ -8,7 +8,7 @@
 
 mod ask;
 
-pub(crate) use ask::{ask, ask_at_leisure, evict, server_socket, sessions, settings, status};
+pub(crate) use ask::{ask, ask_at_leisure, settings};
 
 use crate::execute::EXIT_FAILED;
 use crate::local::{Failure, micros, millis};

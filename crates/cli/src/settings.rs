@@ -12,15 +12,17 @@ mod kind;
 mod print;
 mod table;
 
-use crate::args;
+use crate::commands::serve::Serve;
 use crate::local::Failure;
-use crate::{places, server_control, show};
+use crate::options::Options;
+use crate::places;
 use file::File;
 use std::path::Path;
 use std::time::Duration;
 use table::{AGENT, CLIENT, Client, LOG, Log, SERVER, Setting};
 
-pub(crate) use effective::{SettingRow, tell_changes};
+pub(crate) use effective::{SettingRow, table, tell_changes};
+pub(crate) use print::toml;
 
 /// What the settings file says, if there is one.
 #[derive(Debug, Default)]
@@ -50,24 +52,6 @@ pub(crate) struct Servers {
     pub(crate) default: bool,
 }
 
-/// `cistern settings`: every setting with its default, as a settings file; or those in force, with where they come from.
-pub(crate) fn settings(args: &args::SettingsArgs) -> Result<(), Failure> {
-    let common = &args.common;
-    let rows = match &args.control {
-        Some(socket) => server_control::settings(socket)?,
-        None if args.effective => load(common.config.as_deref())?.effective(common)?,
-        None if common.json => Settings::default().effective(&args::Common {
-            server: Vec::new(),
-            timeout: None,
-            lease: None,
-            lease_max: None,
-            ..common.clone()
-        })?,
-        None => return show::bytes(print::toml().as_bytes()),
-    };
-    if common.json { rows.iter().try_for_each(show::json) } else { effective::table(&rows) }
-}
-
 /// Where the value of a setting comes from, when it is not its default.
 struct Flag {
     setting: &'static str,
@@ -87,8 +71,8 @@ impl Settings {
     ///
     /// # Errors
     /// A setting that cannot be used, and where it was set.
-    pub(crate) fn agent_config_of(&self, common: &args::Common) -> Result<cistern_agent::config::Config, Failure> {
-        self.agent_config_with(common.lease, common.lease_max, common.timeout)
+    pub(crate) fn agent_config_of(&self, options: &Options) -> Result<cistern_agent::config::Config, Failure> {
+        self.agent_config_with(options.lease, options.lease_max, options.timeout)
     }
 
     fn agent_config_with(
@@ -138,7 +122,7 @@ impl Settings {
     ///
     /// # Errors
     /// A setting that cannot be used, and where it was set.
-    pub(crate) fn server_config(&self, args: &args::Serve) -> Result<cistern_server::Config, Failure> {
+    pub(crate) fn server_config(&self, args: &Serve) -> Result<cistern_server::Config, Failure> {
         let mut config = cistern_server::Config::for_lease(self.server_lease(args)?);
         self.apply(SERVER, &mut config)?;
         if let Some(lease) = args.lease {
@@ -184,7 +168,7 @@ impl Settings {
     }
 
     /// The lease period, which other defaults follow.
-    fn server_lease(&self, args: &args::Serve) -> Result<Duration, Failure> {
+    fn server_lease(&self, args: &Serve) -> Result<Duration, Failure> {
         let mut config = cistern_server::Config::default();
         self.apply(SERVER, &mut config)?;
         Ok(args.lease.unwrap_or(config.lease))
@@ -211,7 +195,7 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Cisternd;
+    use crate::command_line::Cisternd;
     use clap::Parser;
     use std::io::Write;
 
@@ -221,7 +205,7 @@ mod tests {
         load(Some(file.path())).map(|settings| (settings, file))
     }
 
-    fn serve(flags: &[&str]) -> args::Serve {
+    fn serve(flags: &[&str]) -> Serve {
         Cisternd::try_parse_from(["cisternd", "--volatile"].iter().chain(flags)).unwrap().serve
     }
 

@@ -29,9 +29,24 @@ pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
     cistern_text::json(value).map_err(output)
 }
 
+/// Writes lines, if there are any.
+pub(crate) fn text(text: &str) -> Result<(), Failure> {
+    if text.is_empty() { Ok(()) } else { line(text) }
+}
+
 /// Rows in aligned columns.
+pub(crate) fn columns(rows: &[Vec<String>]) -> String {
+    cistern_text::table(rows, 0..0)
+}
+
+/// Names and values in two columns.
+pub(crate) fn pairs<const N: usize>(rows: [(&str, String); N]) -> String {
+    columns(&rows.map(|(name, value)| vec![name.to_owned(), value]))
+}
+
+/// Rows in aligned columns, printed.
 pub(crate) fn table(rows: &[Vec<String>]) -> Result<(), Failure> {
-    if rows.is_empty() { Ok(()) } else { line(cistern_text::table(rows, 0..0)) }
+    text(&columns(rows))
 }
 
 fn output(e: io::Error) -> Failure {

@@ -126,7 +126,7 @@ pub(crate) mod octal {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<u16, D::Error> {
         let text = std::borrow::Cow::<str>::deserialize(d)?;
-        crate::args::octal(&text).map_err(D::Error::custom)
+        cistern_text::octal(&text).map_err(D::Error::custom)
     }
 }
 

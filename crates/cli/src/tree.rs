@@ -14,15 +14,17 @@ mod beneath;
 mod export;
 mod import;
 
-pub(crate) use export::export;
-pub(crate) use import::{import, import_tree};
+pub(crate) use export::export_tree;
+pub(crate) use import::import_tree;
 
+use crate::ctx::Ctx;
 use crate::execute::EXIT_FAILED;
 use crate::local::Failure;
 use crate::show;
 use crate::text::Text;
 use cistern_text::Progress;
 use serde::Serialize;
+use std::fmt;
 use std::path::Path;
 
 /// What was copied.
@@ -45,27 +47,28 @@ impl Tally {
         progress.tell(&format!("{} directories, {} files, {} KiB", self.directories, self.files, self.bytes / 1_024));
     }
 
-    fn report(&self, json: bool) -> Result<(), Failure> {
-        if json {
-            show::json(self)?;
-            if !self.left_out.is_empty() {
-                return Err(Failure::new(
-                    "LEFT_OUT",
-                    EXIT_FAILED,
-                    format!("{} files of the tree were left out: `left_out` names them", self.left_out.len()),
-                ));
-            }
-        } else {
-            for line in &self.left_out {
-                show::error("cistern", &Failure::failed(format!("left out: {line}")));
-            }
-            show::line(format!(
-                "{} directories, {} files, {} symbolic links, {} bytes",
-                self.directories, self.files, self.symlinks, self.bytes
-            ))?;
+    /// Prints it; what was left out is a failure.
+    pub(crate) fn report(&self, ctx: &Ctx) -> Result<(), Failure> {
+        if !ctx.is_json() {
+            self.left_out.iter().for_each(|line| show::error("cistern", &Failure::failed(format!("left out: {line}"))));
         }
-        // Each was told.
-        if self.left_out.is_empty() { Ok(()) } else { Err(Failure::failed("")) }
+        ctx.print(self)?;
+        match (self.left_out.len(), ctx.is_json()) {
+            (0, _) => Ok(()),
+            // Each was reported.
+            (_, false) => Failure::of_status(EXIT_FAILED),
+            (count, true) => {
+                let what = format!("{count} files of the tree were left out: `left_out` names them");
+                Err(Failure::new("LEFT_OUT", EXIT_FAILED, what))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { directories, files, symlinks, bytes, .. } = self;
+        write!(f, "{directories} directories, {files} files, {symlinks} symbolic links, {bytes} bytes")
     }
 }
 

@@ -5,9 +5,10 @@
 
 use super::table::{AGENT, Named, SERVER, Setting};
 use super::{Flag, Settings};
-use crate::args;
+use crate::commands::serve::Serve;
 use crate::local::Failure;
 use crate::logging;
+use crate::options::Options;
 use cistern_server::status::LIVE;
 use serde::{Deserialize, Serialize};
 
@@ -39,19 +40,19 @@ impl Settings {
     ///
     /// # Errors
     /// A setting that cannot be used, and where it was set.
-    pub(crate) fn effective(&self, common: &args::Common) -> Result<Vec<SettingRow>, Failure> {
+    pub(crate) fn effective(&self, options: &Options) -> Result<Vec<SettingRow>, Failure> {
         let mut rows = self.server_rows(&self.server_config_alone()?, &[]);
-        let agent = self.agent_config_of(common)?;
+        let agent = self.agent_config_of(options)?;
         let given = [
-            common.lease.map(|_| ("lease", "--lease")),
-            common.lease_max.map(|_| ("lease-max", "--lease-max")),
-            common.timeout.map(|_| ("timeout", "--timeout")),
+            options.lease.map(|_| ("lease", "--lease")),
+            options.lease_max.map(|_| ("lease-max", "--lease-max")),
+            options.timeout.map(|_| ("timeout", "--timeout")),
         ];
         let flags: Vec<_> = given.into_iter().flatten().map(|(setting, flag)| Flag { setting, flag }).collect();
         rows.extend(self.rows(AGENT, &agent, &flags));
-        let servers = self.servers(&common.server);
-        let named = common.server.iter().any(|name| !name.is_empty());
-        let variable = std::env::var("CISTERN_SERVER").is_ok_and(|text| text.split(',').eq(common.server.iter().map(String::as_str)));
+        let servers = self.servers(&options.server);
+        let named = options.server.iter().any(|name| !name.is_empty());
+        let variable = std::env::var("CISTERN_SERVER").is_ok_and(|text| text.split(',').eq(options.server.iter().map(String::as_str)));
         let flag = Flag { setting: "server", flag: if variable { "CISTERN_SERVER" } else { "--server" } };
         let client = super::table::Client { server: servers.names };
         rows.extend(self.rows(super::table::CLIENT, &client, if named { std::slice::from_ref(&flag) } else { &[] }));
@@ -60,7 +61,7 @@ impl Settings {
     }
 
     /// Every setting in force for a server, and the log's.
-    pub(crate) fn of_server(&self, config: &cistern_server::Config, args: &args::Serve) -> Vec<SettingRow> {
+    pub(crate) fn of_server(&self, config: &cistern_server::Config, args: &Serve) -> Vec<SettingRow> {
         let mut rows = self.server_rows(config, &flags_of(args));
         rows.extend(self.log_rows());
         rows
@@ -101,7 +102,7 @@ impl Settings {
 }
 
 /// The flags of a server that set a setting, too.
-pub(super) fn flags_of(args: &args::Serve) -> Vec<Flag> {
+pub(super) fn flags_of(args: &Serve) -> Vec<Flag> {
     let given = [
         (args.lease.is_some(), "lease", "--lease"),
         (args.lease_min.is_some(), "lease-min", "--lease-min"),
@@ -140,8 +141,8 @@ pub(crate) fn tell_changes(who: &str, before: &[SettingRow], now: &[SettingRow])
 }
 
 /// Shows settings in columns.
-pub(crate) fn table(rows: &[SettingRow]) -> Result<(), Failure> {
+pub(crate) fn table(rows: &[SettingRow]) -> String {
     let cells = rows.iter().map(|row| vec![row.setting.clone(), row.toml.clone(), row.source.clone()]);
     let head = ["SETTING", "VALUE", "SOURCE"].map(str::to_owned).to_vec();
-    crate::show::table(&std::iter::once(head).chain(cells).collect::<Vec<_>>())
+    crate::show::columns(&std::iter::once(head).chain(cells).collect::<Vec<_>>())
 }

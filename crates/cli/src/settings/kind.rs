@@ -5,8 +5,8 @@
 //! Invariant: what `text` writes `read` understands, and gives the same value.
 //! Leaves to others: whether a value can be used (the crates' own checks).
 
-use crate::args;
 use cistern_client::{Address, IdlePolicy};
+use cistern_text as args;
 use std::time::Duration;
 use toml::Value;
 

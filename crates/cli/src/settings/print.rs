@@ -9,7 +9,7 @@ use super::table::{AGENT, CLIENT, LOG, Named, SERVER, Setting};
 const WIDTH: usize = 110;
 
 /// Every setting, with its default, as a settings file.
-pub(super) fn toml() -> String {
+pub(crate) fn toml() -> String {
     let mut text = String::from(
         "# Settings of Cistern: name this file by --config FILE or CISTERN_CONFIG, or keep it as\n\
          # ~/.config/cistern/cistern.toml or /etc/cistern/cistern.toml. Everything here is at its default.\n\

@@ -6,10 +6,9 @@
 
 use super::beneath::{Directory, Meta, leaves};
 use super::{Tally, shown};
-use crate::args::Export;
 use crate::backend::Backend;
+use crate::commands::export::Export;
 use crate::execute::EXIT_FAILED;
-use crate::files::{listing, unexpected};
 use crate::local::{EntryRow, Failure, Request, Response};
 use crate::text::Text;
 use cistern_client::FileType;
@@ -21,21 +20,13 @@ use std::path::{Path, PathBuf};
 /// Permission bits that need no flag.
 const ORDINARY: u16 = 0o777;
 
-pub(crate) fn export(args: &Export) -> Result<(), Failure> {
-    let mut backend = Backend::open(&args.common)?;
-    let mut progress = Progress::default();
-    let result = export_tree(&mut backend, args, &mut progress);
-    progress.done();
-    backend.close();
-    result?.report(args.common.json)
-}
-
-fn export_tree(backend: &mut Backend, args: &Export, progress: &mut Progress) -> Result<Tally, Failure> {
+/// Copies a tree to a local directory.
+pub(crate) fn export_tree(backend: &mut Backend, args: &Export, progress: &mut Progress) -> Result<Tally, Failure> {
     let mut tally = Tally::default();
     let mut todo = vec![(Text::from(args.path.as_os_str()), PathBuf::new())];
     let mut top = None;
     while let Some((path, way)) = todo.pop() {
-        let rows = match listing(backend, &path, true) {
+        let rows = match backend.list(&path, true) {
             Err(failure) if failure.exit == EXIT_FAILED && top.is_some() => {
                 tally.left_out(&path.to_string(), &failure.message);
                 continue;
@@ -105,7 +96,7 @@ fn export_one(
             tally.symlinks += 1;
             return Ok(());
         }
-        other => return unexpected(&other),
+        other => return Err(other.unexpected()),
     };
     let mode = if args.preserve_special { attr.mode } else { attr.mode & ORDINARY };
     dir.put(name, &data.0, Meta { mode, mtime_ns: attr.mtime_ns }).map_err(io_failure)?;

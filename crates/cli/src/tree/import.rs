@@ -6,10 +6,8 @@
 
 use super::beneath::{Directory, Entry};
 use super::{Tally, shown};
-use crate::args::Import;
 use crate::backend::Backend;
 use crate::execute::EXIT_FAILED;
-use crate::files::{attr, mkdir_parents, unexpected};
 use crate::local::{Failure, Item, Request, Response};
 use crate::text::{Blob, Text};
 use cistern_client::FileType;
@@ -21,19 +19,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-pub(crate) fn import(args: &Import) -> Result<(), Failure> {
-    let mut backend = Backend::open(&args.common)?;
-    let mut progress = Progress::default();
-    let result = import_tree(&mut backend, &args.dir, &args.path.as_os_str().into(), &mut progress);
-    progress.done();
-    backend.close();
-    result?.report(args.common.json)
-}
-
 /// Copies the directory `dir` to `path`.
 pub(crate) fn import_tree(backend: &mut Backend, dir: &Path, path: &Text, progress: &mut Progress) -> Result<Tally, Failure> {
     let top = Directory::open(dir).map_err(|e| Failure::failed(format!("{}: {e}", shown(dir))))?;
-    mkdir_parents(backend, path, 0o755)?;
+    backend.mkdir_parents(path, 0o755)?;
     let common = Shared::new(dir);
     common.add(|tally| tally.directories += 1);
     let (send, jobs) = sync_channel::<Job>(WORKERS * 2);
@@ -165,7 +154,7 @@ fn work(mut backend: Backend, jobs: &Mutex<Receiver<Job>>, common: &Shared<'_>) 
 }
 
 fn import_directory(backend: &mut Backend, mode: u16, to: &Text) -> Result<(), Failure> {
-    match attr(backend, Request::Mkdir { path: to.clone(), mode }) {
+    match backend.mkdir(to, mode) {
         Err(failure) if failure.code != "EEXIST" => Err(failure),
         _ => Ok(()),
     }
@@ -184,9 +173,9 @@ fn import_one(backend: &mut Backend, job: &Job, common: &Shared<'_>) -> Result<(
         Entry::File(meta, bytes) => {
             let (mode, mtime_ns, count) = (meta.mode, meta.mtime_ns, bytes.len() as u64);
             if !is_there(backend, to, (mode, mtime_ns), &bytes) {
-                attr(backend, Request::Put { path: to.clone(), data: Blob(bytes), mode, if_version: None })?;
+                backend.change(Request::Put { path: to.clone(), data: Blob(bytes), mode, if_version: None })?;
                 let times = Request::SetAttr { path: to.clone(), mode: Some(mode), mtime_ns: Some(mtime_ns), atime_ns: None, size: None };
-                attr(backend, times)?;
+                backend.change(times)?;
             }
             common.add(|tally| {
                 tally.files += 1;
@@ -199,26 +188,25 @@ fn import_one(backend: &mut Backend, job: &Job, common: &Shared<'_>) -> Result<(
 
 /// Whether a file is as it is to be: then it is left alone. What cannot be seen is as good as different.
 fn is_there(backend: &mut Backend, path: &Text, (mode, mtime_ns): (u16, i64), bytes: &[u8]) -> bool {
-    let Ok(there) = attr(backend, Request::Stat { path: path.clone(), follow: false }) else { return false };
+    let Ok(there) = backend.stat(path, false) else { return false };
     let alike = there.is(FileType::File) && (there.size, there.mode, there.mtime_ns) == (bytes.len() as u64, mode, mtime_ns);
     alike && matches!(backend.call(Request::Read { path: path.clone() }), Ok(Response::Data { data, .. }) if data.0 == bytes)
 }
 
 /// Makes a link, or finds it as it is to be. Another link or a file of that name is replaced, in one step.
 fn import_link(backend: &mut Backend, target: &Text, to: &Text) -> Result<(), Failure> {
-    let made = match attr(backend, Request::Symlink { target: target.clone(), path: to.clone() }) {
+    let made = match backend.change(Request::Symlink { target: target.clone(), path: to.clone() }) {
         Err(failure) if failure.code == "EEXIST" => failure,
         other => return other.map(drop),
     };
-    let there = attr(backend, Request::Stat { path: to.clone(), follow: false })?;
+    let there = backend.stat(to, false)?;
     if there.is(FileType::Directory) {
         return Err(made);
     }
     if there.is(FileType::Symlink) {
-        match backend.call(Request::ReadLink { path: to.clone() })? {
-            Response::Link(there) if there == *target => return Ok(()),
-            Response::Link(_) => {}
-            other => return unexpected(&other),
+        let there = backend.call(Request::ReadLink { path: to.clone() })?.link()?;
+        if there == *target {
+            return Ok(());
         }
     }
     let items = vec![Item::Unlink { path: to.clone(), force: false }, Item::Symlink { target: target.clone(), path: to.clone() }];

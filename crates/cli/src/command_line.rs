@@ -1,0 +1,246 @@
+//! The command lines of `cistern` and `cisternd`: from words to values.
+//!
+//! Decides: that global options stand before the command or after it; that a command that has no use for one neither shows nor takes it; that
+//! usage lines show what the command needs and not what the environment sets.
+//! Leaves to others: which options there are (`options`), which commands there are, and which options each of them takes (`commands`).
+
+use crate::commands::serve::{SERVE_HELP, Serve};
+use crate::commands::{Command as CisternCommand, Run, StoreCommand};
+use crate::options::{Options, Verbosity};
+use crate::show;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser};
+use std::ffi::{OsStr, OsString};
+
+/// What `--version` says after the program's name.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (protocol version 1)");
+const _: () = assert!(cistern_wire::limits::VERSION == 1, "VERSION names the protocol's");
+
+// Paragraphs are single lines here: the help wraps them to the terminal.
+const EXAMPLES: &str = "\
+Examples:
+  cistern demo                                   see it work, on this machine, in half a minute
+  cisternd --store ./store --new-cluster         a server on loopback
+  export CISTERN_SERVER=meta.example.net:7311
+  cistern lock /jobs/nightly -- ./backup.sh      run a job on exactly one of many hosts
+  cistern import ./site /site && cistern ls -l /site
+  cistern locks --json
+  cistern member join /group/$(hostname) &       be a member of a group while this runs
+  cistern member watch /group                    reports joins and departures
+  cistern agent top
+
+Exit status:
+  0   success
+  1   the operation failed
+  2   wrong usage or settings
+  3   a precondition does not hold (--if-version, mv -n, xattr set --create, batch), and nothing was changed
+  69  no answer from the server, or it refuses a session
+  70  a defect of cistern itself
+  74  the outcome of a change is unknown
+
+With --json an error is one object on standard error: {\"error\":{\"code\":\"ENOENT\",\"message\":…,\"path\":…,\"exit\":1}}. Names and contents are texts \
+where they are UTF-8, else {\"b64\":…}; permission bits are octal texts.
+
+The log goes to standard error: -v and -q, or CISTERN_LOG=LEVEL: off, error, warn (commands), info (daemons), debug, trace; also by crate:
+  CISTERN_LOG=warn,cistern_server=debug
+NO_COLOR=1 turns colours off.
+
+`cistern lock` has more: see `cistern lock --help`.";
+
+/// Locks, leases and metadata for groups of computers.
+#[derive(Debug, Parser)]
+#[command(name = "cistern", version = VERSION, after_help = EXAMPLES, max_term_width = 120)]
+pub(crate) struct Cistern {
+    #[command(flatten)]
+    pub(crate) options: Options,
+    #[command(subcommand)]
+    pub(crate) command: CisternCommand,
+}
+
+/// The metadata server of Cistern.
+#[derive(Debug, Parser)]
+#[command(name = "cisternd", version = VERSION, after_help = SERVE_HELP, max_term_width = 120)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Cisternd {
+    #[command(flatten)]
+    pub(crate) verbosity: Verbosity,
+    #[command(subcommand)]
+    pub(crate) command: Option<StoreCommand>,
+    #[command(flatten)]
+    pub(crate) serve: Serve,
+    /// Whether the command's results and errors are to be JSON.
+    #[arg(skip)]
+    pub(crate) json: bool,
+}
+
+impl Cistern {
+    /// The command line of this process; ends the process when it cannot be read.
+    pub(crate) fn read() -> Self {
+        Self::read_from(std::env::args_os()).unwrap_or_else(|e| show::usage("cistern", &e))
+    }
+
+    fn read_from(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut command = Self::prepared();
+        let matches = command.try_get_matches_from_mut(words)?;
+        refuse_unused(&mut command, &matches)?;
+        Self::from_arg_matches(&matches).map_err(|e| e.format(&mut command))
+    }
+
+    /// The program's command line as people see it.
+    pub(crate) fn prepared() -> Command {
+        let mut command = Self::command();
+        command.build();
+        finish(&mut command, &Self::command(), &mut Vec::new());
+        command
+    }
+}
+
+impl Cisternd {
+    /// The command line of this process; ends the process when it cannot be read.
+    pub(crate) fn read() -> Self {
+        let mut command = Self::prepared();
+        let read = command.try_get_matches_from_mut(std::env::args_os()).and_then(|matches| {
+            let mut leaf = &matches;
+            while let Some((_, inner)) = leaf.subcommand() {
+                leaf = inner;
+            }
+            let json = matches!(leaf.try_get_one("json"), Ok(Some(true)));
+            let read = Self::from_arg_matches(&matches).map_err(|e| e.format(&mut command))?;
+            Ok(Self { json, ..read })
+        });
+        read.unwrap_or_else(|e| show::usage("cisternd", &e))
+    }
+
+    /// The program's command line as people see it.
+    pub(crate) fn prepared() -> Command {
+        let mut command = Self::command();
+        command.build();
+        command
+    }
+}
+
+/// Options of every command.
+const EVERYWHERE: [&str; 2] = ["verbose", "quiet"];
+
+/// Hides what a command inherits without having a use for it, and fixes its usage line. `words` lead to the command.
+fn finish(command: &mut Command, declared: &Command, words: &mut Vec<String>) {
+    let path: Vec<_> = words.iter().map(String::as_str).collect();
+    let takes = CisternCommand::takes(&path);
+    let own = |id: &str| declared.get_arguments().any(|arg| arg.get_id() == id);
+    let unused = |id: &str| !words.is_empty() && !EVERYWHERE.contains(&id) && !takes.contains(&id) && !own(id);
+    *command = std::mem::take(command).mut_args(|arg| match arg.is_global_set() && unused(arg.get_id().as_str()) {
+        true => arg.hide(true),
+        false => arg,
+    });
+    let usage = command.render_usage().to_string();
+    let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage).to_owned();
+    *command = std::mem::take(command).override_usage(usage);
+    for sub in command.get_subcommands_mut() {
+        if let Some(declared) = declared.find_subcommand(sub.get_name()) {
+            words.push(sub.get_name().to_owned());
+            finish(sub, declared, words);
+            words.pop();
+        }
+    }
+}
+
+/// Arguments that may be empty: they are no paths.
+const NO_PATHS: [&str; 4] = ["command", "value", "who", "name"];
+
+/// Refuses an option that the command has no use for, wherever it stands, and empty paths.
+fn refuse_unused(command: &mut Command, matches: &ArgMatches) -> Result<(), clap::Error> {
+    let (mut leaf, mut at, mut names) = (matches, &*command, Vec::new());
+    while let Some((name, inner)) = leaf.subcommand() {
+        let Some(sub) = at.find_subcommand(name) else { break };
+        names.push(name);
+        (leaf, at) = (inner, sub);
+    }
+    let is_path = |arg: &&clap::Arg| arg.is_positional() && !NO_PATHS.contains(&arg.get_id().as_str());
+    let empty = |arg: &&clap::Arg| leaf.get_raw(arg.get_id().as_str()).is_some_and(|mut words| words.any(OsStr::is_empty));
+    let empty = at.get_arguments().filter(is_path).find(empty).map(|arg| arg.get_id().as_str().to_uppercase());
+    let given = |arg: &&clap::Arg| {
+        arg.is_hide_set() && arg.is_global_set() && leaf.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine)
+    };
+    let unused = at.get_arguments().find(given).map(|arg| arg.get_long().unwrap_or_default().to_owned());
+    if let Some(name) = empty {
+        let what = format!("<{name}> is empty, which names nothing; the root is /");
+        return Err(command.error(ErrorKind::InvalidValue, what));
+    }
+    let Some(unused) = unused else { return Ok(()) };
+    let what = format!("`cistern {}` has no use for --{unused}", names.join(" "));
+    Err(command.error(ErrorKind::UnknownArgument, what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn read(words: &str) -> Result<Cistern, clap::Error> {
+        Cistern::read_from(words.split(' ').map(OsString::from))
+    }
+
+    #[test]
+    fn the_command_lines_are_well_formed() {
+        Cistern::command().debug_assert();
+        Cisternd::command().debug_assert();
+    }
+
+    #[test]
+    fn connection_options_stand_before_and_after_the_command() {
+        for words in [
+            "cistern --server a,b --pcap f --json ls /",
+            "cistern ls --server a,b --pcap f --json /",
+            "cistern --server a,b ls / --pcap f --json",
+            "cistern --json xattr --server a,b get --pcap f / n",
+        ] {
+            let options = read(words).unwrap_or_else(|e| panic!("{words}: {e}")).options;
+            assert_eq!((&options.server[..], options.json), (&["a".to_owned(), "b".to_owned()][..], true), "{words}");
+            assert_eq!(options.pcap.as_deref(), Some(Path::new("f")), "{words}");
+        }
+    }
+
+    #[test]
+    fn what_stands_after_the_command_wins() {
+        assert_eq!(read("cistern --server a ls --server b").unwrap().options.server, ["b"]);
+    }
+
+    #[test]
+    fn a_command_that_asks_no_server_neither_shows_nor_takes_one() {
+        for words in [
+            "cistern --server a demo",
+            "cistern demo --server a",
+            "cistern plan --rate 1/s --agent /s",
+            "cistern --server a admin evict b",
+            "cistern settings --pcap f",
+            "cistern agent run --agent s",
+        ] {
+            assert!(read(words).unwrap_err().to_string().contains("has no use for --"), "{words}");
+        }
+        for (words, shown) in [("cistern demo --help", false), ("cistern ls --help", true)] {
+            assert_eq!(read(words).unwrap_err().to_string().contains("--server"), shown, "{words}");
+        }
+    }
+
+    #[test]
+    fn an_empty_path_is_refused_and_an_empty_value_is_not() {
+        let words = |words: &[&str]| Cistern::read_from(words.iter().map(OsString::from));
+        assert!(words(&["cistern", "stat", "/a", ""]).unwrap_err().to_string().contains("<PATHS> is empty"));
+        assert!(words(&["cistern", "xattr", "set", "/a", "n", ""]).is_ok());
+        assert!(words(&["cistern", "lock", "/a", "--", "echo", ""]).is_ok());
+    }
+
+    #[test]
+    fn a_usage_line_shows_what_the_command_needs() {
+        let told = read("cistern put --server a x").unwrap_err().to_string();
+        assert!(told.contains("Usage: cistern put [OPTIONS] <FROM> <PATH>"), "{told}");
+    }
+
+    #[test]
+    fn every_page_of_help_begins_with_the_command_s_own_options() {
+        let help = read("cistern put --help").unwrap_err().to_string();
+        let at = |what: &str| help.find(what).unwrap_or_else(|| panic!("no {what} in {help}"));
+        assert!(at("--mode") < at("\nConnection:") && at("\nConnection:") < at("--server") && at("--server") < at("--pcap"), "{help}");
+    }
+}

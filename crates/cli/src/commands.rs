@@ -1,0 +1,221 @@
+//! The commands of `cistern` and `cisternd`: each a file with its arguments, its run and its output.
+//!
+//! Decides: which commands there are. A command's file has a type that derives `clap::Args`, whose doc comment is the help, and implements [`Run`]; its
+//! line in a list below makes it a command.
+
+mod admin;
+pub(crate) mod agent;
+mod batch;
+mod cat;
+mod check;
+mod chmod;
+mod compact;
+mod demo;
+pub(crate) mod export;
+mod import;
+mod init;
+mod ln;
+pub(crate) mod lock;
+mod locks;
+mod ls;
+mod member;
+mod mkdir;
+mod mv;
+mod ping;
+mod plan;
+mod put;
+mod restore;
+mod rm;
+pub(crate) mod serve;
+mod settings;
+mod stat;
+mod status;
+mod touch;
+mod truncate;
+mod xattr;
+
+use crate::ctx::Ctx;
+use crate::execute::EXIT_FAILED;
+use crate::local::{Attributes, Failure};
+use crate::show;
+use crate::text::Text;
+use cistern_wire::limits::CONTENT_MAX;
+use serde::Serialize;
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+
+/// A command, or a group of them.
+pub(crate) trait Run {
+    /// The ids of the global options that it takes; of a group, those of the command that `_below` names.
+    fn takes(_below: &[&str]) -> &'static [&'static str] {
+        SERVER
+    }
+
+    /// Whether it stays until it is ended, and logs accordingly.
+    fn is_daemon(&self) -> bool {
+        false
+    }
+
+    /// Carries it out. A failure without a message is an exit status alone.
+    fn run(&self, ctx: &mut Ctx) -> Result<(), Failure>;
+}
+
+/// Global options of commands that ask a server, themselves or through the host's agent.
+const SERVER: &[&str] = &["json", "server", "agent", "config", "timeout", "lease", "lease_max", "pcap"];
+/// Of an agent of its own.
+const OWN_AGENT: &[&str] = &["json", "server", "config", "timeout", "lease", "lease_max", "pcap"];
+/// Of commands that only look at settings.
+const SETTINGS: &[&str] = &["json", "server", "config", "timeout", "lease", "lease_max"];
+/// Of commands that have options of their own by these names, or need none.
+const NONE: &[&str] = &[];
+
+/// Declares commands, each in a line: its name, and the type of its arguments.
+macro_rules! commands {
+    ($(#[$meta:meta])* $list:ident: $($(#[$of:meta])* $name:ident($args:ty),)+) => {
+        $(#[$meta])*
+        #[derive(Debug, clap::Subcommand)]
+        pub(crate) enum $list {
+            $($(#[$of])* $name($args),)+
+        }
+
+        impl $crate::commands::Run for $list {
+            fn takes(below: &[&str]) -> &'static [&'static str] {
+                let Some((name, below)) = below.split_first() else { return &[] };
+                $(if name.eq_ignore_ascii_case(stringify!($name)) {
+                    return <$args as $crate::commands::Run>::takes(below);
+                })+
+                &[]
+            }
+
+            fn is_daemon(&self) -> bool {
+                match self {
+                    $(Self::$name(args) => $crate::commands::Run::is_daemon(args),)+
+                }
+            }
+
+            fn run(&self, ctx: &mut $crate::ctx::Ctx) -> Result<(), $crate::local::Failure> {
+                match self {
+                    $(Self::$name(args) => $crate::commands::Run::run(args, ctx),)+
+                }
+            }
+        }
+    };
+}
+use commands;
+
+commands! {
+    /// The commands of `cistern`, in the order of its help.
+    Command:
+    Demo(demo::Demo),
+    Ls(ls::Ls),
+    Stat(stat::Stat),
+    Cat(cat::Cat),
+    Put(put::Put),
+    Mkdir(mkdir::Mkdir),
+    Rm(rm::Rm),
+    Mv(mv::Mv),
+    Ln(ln::Ln),
+    Touch(touch::Touch),
+    Chmod(chmod::Chmod),
+    Truncate(truncate::Truncate),
+    #[command(subcommand)]
+    Xattr(xattr::Xattr),
+    Batch(batch::Batch),
+    Import(import::Import),
+    Export(export::Export),
+    Lock(lock::Lock),
+    Locks(locks::Locks),
+    #[command(subcommand)]
+    Member(member::Member),
+    Status(status::ServerStatus),
+    Ping(ping::Ping),
+    #[command(subcommand)]
+    Agent(agent::Agent),
+    #[command(subcommand)]
+    Admin(admin::Admin),
+    #[command(hide = true)]
+    Serve(serve::Serve),
+    Settings(settings::ShowSettings),
+    Plan(plan::PlanArgs),
+}
+
+commands! {
+    /// The commands of `cisternd`, for a store on which no server runs.
+    StoreCommand:
+    Init(init::Init),
+    Check(check::CheckStore),
+    Restore(restore::Restore),
+    Compact(compact::Compact),
+}
+
+/// What a path has.
+#[derive(Serialize)]
+struct PathAttributes<'a> {
+    path: &'a Text,
+    attr: Attributes,
+}
+
+impl fmt::Display for PathAttributes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, attr: a } = self;
+        writeln!(f, "  File: {path}")?;
+        writeln!(f, "  Size: {:<12} {:<12} Links: {}", a.size, a.kind, a.nlink)?;
+        writeln!(f, "Object: #{:<11} Version: {}", a.object, a.version)?;
+        writeln!(f, "Access: ({:04o}/{})  Uid: {}  Gid: {}", a.mode, show::mode(a), a.uid, a.gid)?;
+        writeln!(f, "Modify: {} UTC", show::time(a.mtime_ns))?;
+        write!(f, "Change: {} UTC", show::time(a.ctime_ns))?;
+        match &a.made_by {
+            Some(session) => write!(f, "\nEphemeral: removed with session {session}, or with the one that took it over"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a change has made of a path.
+#[derive(Serialize)]
+struct Changed<'a> {
+    path: &'a Text,
+    attr: Attributes,
+    #[serde(skip)]
+    text: String,
+}
+
+impl<'a> Changed<'a> {
+    /// Of which people read nothing.
+    fn quietly(path: &'a Text, attr: Attributes) -> Self {
+        Self { path, attr, text: String::new() }
+    }
+}
+
+impl fmt::Display for Changed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Reads a local file, or standard input (`-`), if a file can hold as much.
+fn read_local(from: &OsStr) -> Result<Vec<u8>, Failure> {
+    let most = CONTENT_MAX as u64;
+    let shown = from.to_string_lossy();
+    let mut data = Vec::new();
+    let read = match from == "-" {
+        true => std::io::stdin().lock().take(most + 1).read_to_end(&mut data),
+        false => File::open(from).and_then(|file| file.take(most + 1).read_to_end(&mut data)),
+    };
+    read.map_err(|e| Failure::new("LOCAL", EXIT_FAILED, format!("local file {shown}: {e}")))?;
+    if data.len() as u64 > most {
+        let what = format!("local file {shown}: larger than {most} bytes, the most that a file can hold");
+        return Err(Failure::new("EFBIG", EXIT_FAILED, what));
+    }
+    Ok(data)
+}
+
+/// The end of a command that prints as long as somebody reads: whoever reads no more has had enough.
+fn unless_unread(result: Result<(), Failure>) -> Result<(), Failure> {
+    match result {
+        Err(failure) if failure.message.is_empty() => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,54 @@
+//! `cistern admin backup`: a copy of the running server's store.
+
+use super::{CONTROL, Control};
+use crate::commands::Run;
+use crate::ctx::Ctx;
+use crate::local::Failure;
+use crate::server_control::ask_at_leisure;
+use crate::text::Text;
+use clap::Args;
+use serde_json::json;
+use std::path::PathBuf;
+
+const BACKUP_HELP: &str = "\
+The server keeps running. The copy has everything acknowledged before the command was given, and is durable when the command \
+ends. No server starts from it: `cisternd check` checks it, `cisternd restore` creates a store from it.
+
+Examples:
+  cistern admin backup /backup/monday
+
+Exit status:
+  0   the copy is complete and durable
+  1   no copy: another backup is running, or the server keeps everything in memory
+  2   wrong usage
+  65  the directory is not empty
+  69  no server answers at the control socket
+  74  the store cannot be read, or the directory cannot be written
+  77  the server's user may not write there";
+
+/// Copy a snapshot of the store while the server runs
+#[derive(Args, Debug)]
+#[command(after_help = BACKUP_HELP)]
+pub(crate) struct Backup {
+    #[command(flatten)]
+    server: Control,
+    /// Destination directory, missing or empty, on the server's host; the server's user writes it
+    dir: PathBuf,
+}
+
+impl Run for Backup {
+    fn takes(_below: &[&str]) -> &'static [&'static str] {
+        CONTROL
+    }
+
+    fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
+        // The server has another working directory.
+        let dir = std::path::absolute(&self.dir).map_err(|e| Failure::usage(format!("{}: {e}", self.dir.display())))?;
+        let made = ask_at_leisure(&self.server.socket()?, &json!({ "op": "backup", "dir": Text::from(dir.as_os_str()) }))?;
+        ctx.print_with(&made, || {
+            let (records, seconds) = (made["records"].as_u64().unwrap_or(0), made["seconds"].as_f64().unwrap_or(0.0));
+            let dir = dir.display();
+            format!("{records} records are in {dir}, after {seconds:.1} s; `cisternd check {dir}` checks them")
+        })
+    }
+}

@@ -1,0 +1,131 @@
+//! `cistern admin status`: the server's state, counters and drops.
+
+use super::{CONTROL, Control, text};
+use crate::commands::Run;
+use crate::ctx::Ctx;
+use crate::local::Failure;
+use crate::show;
+use clap::Args;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::fmt;
+
+const STATUS_HELP: &str = "\
+Examples:
+  cistern admin status
+  cistern admin status --json
+
+Exit status:
+  0   success
+  69  no server answers at the control socket";
+
+/// Show the server's state, counters and drops
+#[derive(Args, Debug)]
+#[command(after_help = STATUS_HELP)]
+pub(crate) struct AdminStatus {
+    #[command(flatten)]
+    server: Control,
+}
+
+/// As the server has answered.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct StatusAnswer(Value);
+
+impl Run for AdminStatus {
+    fn takes(_below: &[&str]) -> &'static [&'static str] {
+        CONTROL
+    }
+
+    fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
+        ctx.print(&StatusAnswer(self.server.ask(&json!({ "op": "status" }))?))
+    }
+}
+
+impl fmt::Display for StatusAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(status) = self;
+        let mut text = show::columns(&figures(status));
+        for (title, counted) in [
+            ("dropped, by reason", "drops_by_reason"),
+            ("messages received", "messages_in"),
+            ("messages sent", "messages_out"),
+            ("driver", "driver"),
+        ] {
+            let rows = counts(&status[counted]);
+            if !rows.is_empty() {
+                text += &format!("\n\n{title}\n{}", show::columns(&rows));
+            }
+        }
+        f.write_str(&text)
+    }
+}
+
+fn figures(s: &Value) -> Vec<Vec<String>> {
+    let n = |name: &str| s[name].as_u64().unwrap_or(0);
+    let state = match (s["serving"].as_bool(), s["failure"].as_str()) {
+        (_, Some(why)) => format!("stopped answering: {why}"),
+        (Some(true), _) if s["grace"].is_object() => grace(&s["grace"]),
+        (Some(true), _) => "serves".to_owned(),
+        _ => "starting".to_owned(),
+    };
+    [
+        ("server", format!("{}, {state}", text(&s["who"]))),
+        ("store", format!("{} epoch {}", text(&s["store"]), n("epoch"))),
+        ("up for", show::span(n("uptime_ms"))),
+        ("lease", format!("{} ms; a silent agent's locks are taken after {} ms", n("lease_us") / 1_000, n("timer_us") / 1_000)),
+        ("sessions", format!("{} in good standing, {} timing out ({} lease timers)", n("sessions"), n("timing_out"), n("lease_timers"))),
+        ("opened", format!("{} sessions, {} of them moved to another address", n("welcomes"), n("moves"))),
+        ("locks", format!("{} held, {} requests wait for locks", n("locks"), n("waiting"))),
+        ("requests", format!("{} executed, {} answered again", n("requests"), n("repeated"))),
+        (
+            "failures",
+            format!("{} deliveries failed, {} sessions rescued, {} stolen from", n("delivery_failures"), n("rescues"), n("steals")),
+        ),
+        (
+            "datagrams",
+            format!(
+                "{} in ({} KiB), {} out ({} KiB)",
+                n("datagrams_in"),
+                n("bytes_in") / 1_024,
+                n("datagrams_out"),
+                n("bytes_out") / 1_024
+            ),
+        ),
+        ("dropped", n("drops").to_string()),
+    ]
+    .map(|(name, value)| vec![name.to_owned(), value])
+    .to_vec()
+}
+
+/// The counters that have counted something.
+fn counts(by_name: &Value) -> Vec<Vec<String>> {
+    let named = by_name.as_object().into_iter().flatten();
+    named.filter(|(_, count)| **count != json!(0)).map(|(name, count)| vec![name.clone(), count.to_string()]).collect()
+}
+
+/// The grace after a restart, for who waits for it to be over.
+fn grace(grace: &Value) -> String {
+    let n = |name: &str| grace[name].as_u64().unwrap_or(0);
+    let why = if grace["blind"] == true { "the store may not know of every lock" } else { "agents of before the restart may come back" };
+    format!(
+        "in grace for {} ms more, granting no locks: {why}; {} sessions awaited, {} reclaiming",
+        n("left_ms"),
+        n("awaited"),
+        n("reclaiming")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grace_is_told_with_who_is_awaited() {
+        let status =
+            json!({ "who": "server 1/2", "serving": true, "grace": { "left_ms": 900, "awaited": 3, "reclaiming": 1, "blind": false } });
+        let server = &figures(&status)[0][1];
+        assert!(server.contains("in grace for 900 ms more") && server.contains("3 sessions awaited, 1 reclaiming"), "{server}");
+        assert_eq!(figures(&json!({ "who": "server 1/2", "serving": true, "grace": null }))[0][1], "server 1/2, serves");
+    }
+}

@@ -1,0 +1,66 @@
+//! The options that commands share: which server, which agent, what is printed.
+//!
+//! Decides: their names, help and headings. Every one of them may stand before the command or after it; which of them a command takes says the command.
+
+use cistern_text::duration;
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+// No doc comment: it would become the help of each program.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub(crate) verbosity: Verbosity,
+    /// Print JSON; errors, too, as one object on standard error
+    #[arg(long, global = true, help_heading = OUTPUT)]
+    pub(crate) json: bool,
+    /// Server address (host, host:port, [v6]:port); several: repeat, or separate by commas. Else the settings file's, else 127.0.0.1:7311
+    #[arg(long, env = "CISTERN_SERVER", hide_env_values = true, value_delimiter = ',', value_name = "ADDRESS", global = true, help_heading = CONNECTION)]
+    pub(crate) server: Vec<String>,
+    /// Control socket of the host agent to use, instead of an agent of this command's own
+    #[arg(long, env = "CISTERN_AGENT", hide_env_values = true, value_name = "SOCKET", global = true, help_heading = CONNECTION)]
+    pub(crate) agent: Option<PathBuf>,
+    /// Settings file (TOML); else ~/.config/cistern/cistern.toml or /etc/cistern/cistern.toml, if there is one
+    #[arg(long, env = "CISTERN_CONFIG", hide_env_values = true, value_name = "FILE", global = true, help_heading = CONNECTION)]
+    pub(crate) config: Option<PathBuf>,
+    /// Timeout for the server's responses
+    #[arg(long, value_parser = duration, value_name = "DURATION", global = true, help_heading = CONNECTION)]
+    pub(crate) timeout: Option<Duration>,
+    /// Lease period to request, within the server's bounds: 60s, say, survives a restart of the server, 500ms is short for waiters. It needs
+    /// an agent of this command's own, also where a host agent runs
+    #[arg(long, value_parser = duration, value_name = "DURATION", global = true, help_heading = CONNECTION)]
+    pub(crate) lease: Option<Duration>,
+    /// Longest lease period to accept, of an agent of this command's own; else the settings file's, else 60s. A server that gives a longer
+    /// one gets no session
+    #[arg(long, value_parser = duration, value_name = "DURATION", global = true, help_heading = CONNECTION)]
+    pub(crate) lease_max: Option<Duration>,
+    /// Write every datagram that this process sends or receives to a capture file (pcap; for cistern-dump, tcpdump, Wireshark);
+    /// a file of yours that is there is replaced, a symbolic link is refused
+    #[arg(long, value_name = "FILE", global = true, help_heading = CONNECTION)]
+    pub(crate) pcap: Option<PathBuf>,
+}
+
+impl Options {
+    /// The control socket of the host agent to go through; none for a command that asks for a lease period, which needs an agent of its own.
+    pub(crate) fn host_agent(&self) -> Option<&Path> {
+        self.agent.as_deref().filter(|_| self.lease.is_none())
+    }
+}
+
+// As above.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct Verbosity {
+    /// Log more to standard error; repeat for still more
+    #[arg(short, long, action = clap::ArgAction::Count, global = true, conflicts_with = "quiet", help_heading = OUTPUT)]
+    pub(crate) verbose: u8,
+    /// Log only errors, and show no progress
+    #[arg(short, long, global = true, help_heading = OUTPUT)]
+    pub(crate) quiet: bool,
+}
+
+/// Heading of the options that say how the server is reached.
+const CONNECTION: &str = "Connection";
+
+/// Heading of the options that say what is printed.
+pub(crate) const OUTPUT: &str = "Output";
