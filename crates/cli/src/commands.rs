@@ -1,7 +1,7 @@
 //! The commands of `cistern` and `cisternd`: each a file with its arguments, its run and its output.
 //!
-//! Decides: which commands there are. A command's file has a type that derives `clap::Args`, whose doc comment is the help, and implements [`Run`]; its
-//! line in a list below makes it a command.
+//! Decides: which commands there are. A command's file has a type that derives `clap::Args`, whose doc comment is the help, and implements [`Run`]; a
+//! line in a list below, beside the `mod`, makes it a command. docs/cli.md, manual pages and completions follow by themselves.
 
 mod admin;
 pub(crate) mod agent;
@@ -10,6 +10,7 @@ mod cat;
 mod check;
 mod chmod;
 mod compact;
+mod completions;
 mod demo;
 pub(crate) mod export;
 mod import;
@@ -18,6 +19,7 @@ mod ln;
 pub(crate) mod lock;
 mod locks;
 mod ls;
+mod man;
 mod member;
 mod mkdir;
 mod mv;
@@ -139,6 +141,8 @@ commands! {
     Serve(serve::Serve),
     Settings(settings::ShowSettings),
     Plan(plan::PlanArgs),
+    Completions(completions::Completions),
+    Man(man::ManPages),
 }
 
 commands! {

@@ -19,6 +19,8 @@ mod execute;
 mod holder;
 mod local;
 mod logging;
+#[cfg(test)]
+mod manual;
 mod members;
 mod metrics;
 mod neighbours;
