@@ -64,7 +64,7 @@ struct Source {
 }
 
 /// Crates without parts.
-const PLAIN: [&str; 15] = [
+const PLAIN: [&str; 18] = [
     "crates/capture",
     "crates/cli",
     "crates/client",
@@ -76,10 +76,13 @@ const PLAIN: [&str; 15] = [
     "crates/text",
     "crates/wire",
     "tools/audit",
+    "tools/dump",
     "tools/faults",
     "tools/lab",
+    "tools/netfault",
     "tools/path",
     "tools/picture",
+    "tools/torture",
 ];
 
 #[test]

@@ -33,11 +33,11 @@ struct Record<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
     #[serde(flatten)]
-    said: Option<Said<'a>>,
+    said: Option<MessageRecord<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     malformed: Option<Malformed>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    lease: Option<Lease>,
+    lease: Option<LeaseRecord>,
     #[serde(skip_serializing_if = "Option::is_none")]
     moved_from: Option<String>,
     cistern: Fields<'a>,
@@ -45,7 +45,7 @@ struct Record<'a> {
 
 /// How the lease of a followed session stands.
 #[derive(Serialize)]
-struct Lease {
+struct LeaseRecord {
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     left_s: Option<f64>,
@@ -60,7 +60,7 @@ struct Place {
 
 /// What a sound message says, and what was seen before it.
 #[derive(Serialize)]
-struct Said<'a> {
+struct MessageRecord<'a> {
     session: String,
     packet: u64,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -78,7 +78,7 @@ struct Said<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     answers: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    sent_again: Option<Again>,
+    sent_again: Option<AgainRecord>,
     #[serde(skip_serializing_if = "Option::is_none")]
     echo: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,7 +90,7 @@ struct Said<'a> {
 }
 
 #[derive(Serialize)]
-struct Again {
+struct AgainRecord {
     times: u32,
     first: String,
 }
@@ -138,7 +138,7 @@ pub fn datagram(
         malformed: packet.content.as_ref().err().map(malformed),
         lease: aside.map(|aside| {
             let (state, left_s) = aside.lease.parts();
-            Lease { state, left_s }
+            LeaseRecord { state, left_s }
         }),
         moved_from: aside.and_then(|aside| aside.moved_from).map(|from| from.to_string()),
         cistern,
@@ -164,7 +164,7 @@ fn write(out: &mut impl Write, record: &Record<'_>) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-fn said<'a>(packet: &Packet<'_>, message: &Message<'_>, note: &Note, notes: &'a Notes) -> Said<'a> {
+fn said<'a>(packet: &Packet<'_>, message: &Message<'_>, note: &Note, notes: &'a Notes) -> MessageRecord<'a> {
     let header = packet.content.as_ref().ok().map(|datagram| datagram.header);
     let (mut serial, mut seq, mut handshake) = (None, None, None);
     match note.numbers.name {
@@ -173,7 +173,7 @@ fn said<'a>(packet: &Packet<'_>, message: &Message<'_>, note: &Note, notes: &'a 
         Some(Number::Handshake(number)) => handshake = Some(format!("{number:016x}")),
         Some(Number::Nonce(_)) | None => {}
     }
-    Said {
+    MessageRecord {
         session: header.map_or(String::new(), |header| header.session.to_string()),
         packet: header.map_or(0, |header| header.packet),
         copy: notes.copy,
@@ -183,7 +183,7 @@ fn said<'a>(packet: &Packet<'_>, message: &Message<'_>, note: &Note, notes: &'a 
         seq,
         handshake,
         answers: note.about.map(|kind| kind.name()),
-        sent_again: note.again.map(|again| Again { times: again.times + 1, first: time(again.first) }),
+        sent_again: note.again.map(|again| AgainRecord { times: again.times + 1, first: time(again.first) }),
         echo: note.numbers.echo,
         answered_sent: note.sent.map(time),
         renews: message.kind().renews(),

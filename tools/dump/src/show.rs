@@ -15,7 +15,7 @@ use crate::memory::{Memory, Notes};
 use crate::packet::{Packet, Recogniser};
 use crate::stats::Stats;
 use crate::stop::Stop;
-use crate::time::{Clock, Form};
+use crate::time::{Clock, TimeForm};
 use crate::{line, record};
 use cistern_capture::{Datagram, Writer};
 use cistern_wire::{Message, segments};
@@ -92,7 +92,7 @@ impl<'a> Walk<'a> {
         } else if form.json {
             View::Records(names)
         } else {
-            View::Lines(line::Lines::new(Clock::new(Form::by_count(form.times)), form.verbose, form.absolute, names))
+            View::Lines(line::Lines::new(Clock::new(TimeForm::by_count(form.times)), form.verbose, form.absolute, names))
         };
         let file = args.write.as_ref().map(|path| Writer::create(path)).transpose();
         Ok(Self {

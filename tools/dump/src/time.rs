@@ -11,7 +11,7 @@ const DAY: u64 = 86_400;
 
 /// How the time of a line is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum TimeForm {
     /// Time of day.
     Clock,
     /// Not at all.
@@ -26,7 +26,7 @@ pub enum Form {
     SinceFirst,
 }
 
-impl Form {
+impl TimeForm {
     /// By the number of `t`s.
     #[must_use]
     pub const fn by_count(count: u8) -> Self {
@@ -44,7 +44,7 @@ impl Form {
 /// Shows times in a form; remembers the lines that the form counts from.
 #[derive(Clone, Debug)]
 pub struct Clock {
-    form: Form,
+    form: TimeForm,
     first: Option<Duration>,
     last: Option<Duration>,
 }
@@ -52,7 +52,7 @@ pub struct Clock {
 impl Clock {
     /// A clock of this form.
     #[must_use]
-    pub const fn new(form: Form) -> Self {
+    pub const fn new(form: TimeForm) -> Self {
         Self { form, first: None, last: None }
     }
 
@@ -61,12 +61,12 @@ impl Clock {
         let first = *self.first.get_or_insert(at);
         let last = self.last.replace(at).unwrap_or(at);
         match self.form {
-            Form::Clock => format!("{} ", time_of_day(at)),
-            Form::Nothing => String::new(),
-            Form::Epoch => format!("{} ", seconds(at)),
-            Form::SinceLast => format!("{} ", since(last, at)),
-            Form::Date => format!("{} ", date(at)),
-            Form::SinceFirst => format!("{} ", since(first, at)),
+            TimeForm::Clock => format!("{} ", time_of_day(at)),
+            TimeForm::Nothing => String::new(),
+            TimeForm::Epoch => format!("{} ", seconds(at)),
+            TimeForm::SinceLast => format!("{} ", since(last, at)),
+            TimeForm::Date => format!("{} ", date(at)),
+            TimeForm::SinceFirst => format!("{} ", since(first, at)),
         }
     }
 
@@ -74,8 +74,8 @@ impl Clock {
     #[must_use]
     pub fn mention(&self, at: Duration) -> String {
         match (self.form, self.first) {
-            (Form::Epoch, _) => seconds(at),
-            (Form::SinceFirst, Some(first)) => since(first, at),
+            (TimeForm::Epoch, _) => seconds(at),
+            (TimeForm::SinceFirst, Some(first)) => since(first, at),
             _ => time_of_day(at),
         }
     }
@@ -192,7 +192,7 @@ mod tests {
     fn each_number_of_ts_is_a_form_of_its_own() {
         let shown: Vec<_> = (0..=5)
             .map(|count| {
-                let mut clock = Clock::new(Form::by_count(count));
+                let mut clock = Clock::new(TimeForm::by_count(count));
                 clock.line(AT);
                 clock.line(AT + Duration::from_millis(1));
                 clock.line(AT + Duration::from_millis(3))

@@ -10,10 +10,10 @@ use serde_json::json;
 use crate::command::Command;
 use crate::proxy::Proxy;
 
-/// A line.
+/// A line of the control socket.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-enum Asked {
+enum Line {
     /// A command, as a script has it.
     Command(String),
     /// The counts.
@@ -23,11 +23,11 @@ enum Asked {
 /// Answers a line.
 pub(crate) fn answer(proxy: &mut Proxy, line: &str) -> Response {
     let command = match serde_json::from_str(line) {
-        Ok(Asked::Command(text)) => match Command::parse(&text) {
+        Ok(Line::Command(text)) => match Command::parse(&text) {
             Ok(command) => Some(command),
             Err(mistake) => return Response::Line(json!({ "error": mistake.to_string() }).to_string()),
         },
-        Ok(Asked::Stats(_)) => None,
+        Ok(Line::Stats(_)) => None,
         Err(error) => return Response::Line(json!({ "error": format!("not a question to a fault proxy: {error}") }).to_string()),
     };
     let ends = command == Some(Command::End);

@@ -93,13 +93,13 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Images(images::Args),
+    Images(images::ImagesArgs),
     /// Lets calls of the system fail under a server and its agents, and checks what they promised
     #[command(after_help = FAULTS_EXAMPLES)]
     Faults(FaultsArgs),
     /// An agent with its users; started by the torture itself
     #[command(hide = true)]
-    Worker(worker::Args),
+    Worker(worker::WorkerArgs),
     /// A server that is recorded; started by the torture itself
     #[command(hide = true)]
     RecordedServer(images::ServingArgs),

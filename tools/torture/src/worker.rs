@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// The command line of a worker.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Args {
+pub(crate) struct WorkerArgs {
     /// The server's address
     #[arg(long)]
     pub(crate) server: String,
@@ -100,7 +100,7 @@ pub(crate) fn rng(seed: u64, place: u64) -> Rng {
     Rng::from_seed(bytes)
 }
 
-pub(crate) fn main(args: &Args) -> ExitCode {
+pub(crate) fn main(args: &WorkerArgs) -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::new().filter_or("CISTERN_LOG", "warn")).init();
     let label = format!("w{}", args.agent);
     let config = Config { give_up_after: GIVE_UP, ..Config::default() };
@@ -149,7 +149,7 @@ struct User {
 }
 
 impl User {
-    fn new(client: Client, args: &Args, name: &str, number: u8) -> io::Result<Self> {
+    fn new(client: Client, args: &WorkerArgs, name: &str, number: u8) -> io::Result<Self> {
         let path = records_of(&args.dir, name);
         let records = Records::append_to(&path)?;
         // Lives that an earlier process of this user began are over: nobody knows what it has asked for last.

@@ -19,7 +19,7 @@ use crate::labels::Labels;
 use crate::line::Lines;
 use crate::memory::Notes;
 use crate::packet::Packet;
-use crate::time::{Clock, Form};
+use crate::time::{Clock, TimeForm};
 use cistern_audit::{HostId, Interval, IntervalKind, Passage, Role, Side, Story, Terms, Vantage, What};
 use cistern_wire::{Kind, Lane};
 use std::path::{Path, PathBuf};
@@ -126,7 +126,7 @@ impl Ladder {
             path: path.to_owned(),
             format,
             story: Story::new(Vantage { side: Side::Agent, ..Vantage::default() }, Terms::default()).with_intervals(),
-            lines: Lines::new(Clock::new(Form::SinceFirst), 0, false, Vec::new()),
+            lines: Lines::new(Clock::new(TimeForm::SinceFirst), 0, false, Vec::new()),
             rows: Vec::new(),
             names: Vec::new(),
             stolen: Vec::new(),

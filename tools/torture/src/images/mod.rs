@@ -58,7 +58,7 @@ Exit status:
 /// Opens the store from what a loss of power may leave of it, at every write, sync and name.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct ImagesArgs {
     /// How long each phase of the recorded load takes, in seconds
     #[arg(long, default_value_t = 2, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     phase: u64,
@@ -92,7 +92,7 @@ pub(crate) struct Args {
 }
 
 /// Runs it; whether all is well.
-pub(crate) fn run(args: &Args) -> Result<bool, String> {
+pub(crate) fn run(args: &ImagesArgs) -> Result<bool, String> {
     let seed = crate::seed(args.seed)?;
     let dir = work_dir(args.dir.as_deref())?;
     let started = Instant::now();
@@ -117,7 +117,7 @@ pub(crate) fn run(args: &Args) -> Result<bool, String> {
     Ok(well)
 }
 
-fn images(args: &Args, march: &March<'_>, replay: &Replay, started: Instant) -> Result<bool, String> {
+fn images(args: &ImagesArgs, march: &March<'_>, replay: &Replay, started: Instant) -> Result<bool, String> {
     let recorded = started.elapsed();
     let at_most = args.at_most.map(Duration::from_secs);
     // A share of the time is for crashes while a crash is recovered from.
@@ -205,7 +205,7 @@ fn opening(march: &March<'_>, replay: &Replay, number: u64, at_most: Option<Dura
     Ok(tally)
 }
 
-fn planted(args: &Args, march: &March<'_>, replay: &Replay) -> Result<bool, String> {
+fn planted(args: &ImagesArgs, march: &March<'_>, replay: &Replay) -> Result<bool, String> {
     let mut well = true;
     for plant in Plant::ALL {
         let (steps, focus) = plant.falsify(replay);
