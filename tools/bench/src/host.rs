@@ -11,8 +11,10 @@ use cistern_testkit::Process;
 use nix::errno::Errno;
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
+use procfs::ProcResult;
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -160,8 +162,8 @@ impl Host {
     pub(crate) fn usage(&self) -> Result<Usage, Trouble> {
         let gone = |_| Trouble::Host { who: self.role.name(), what: "has ended" };
         let cpu_ns = cpu_ns(self.pid()).map_err(gone)?;
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).map_err(Trouble::at("reading /proc"))?;
-        Ok(Usage { cpu_ns, sleeps: sleeps(&status).unwrap_or(0) })
+        let status = proc(self.pid(), procfs::process::Process::status)?;
+        Ok(Usage { cpu_ns, sleeps: status.voluntary_ctxt_switches.unwrap_or(0) })
     }
 }
 
@@ -180,8 +182,7 @@ impl Host {
 impl Host {
     /// Bytes that it has written to files up to now (datagrams are none).
     pub(crate) fn written_bytes(&self) -> Result<u64, Trouble> {
-        let io = fs::read_to_string(format!("/proc/{}/io", self.process.id())).map_err(Trouble::at("reading /proc"))?;
-        Ok(written(&io).unwrap_or(0))
+        Ok(proc(self.pid(), procfs::process::Process::io)?.wchar)
     }
 }
 
@@ -195,8 +196,13 @@ impl Drop for Host {
 
 /// Memory that a process has resident, in bytes.
 pub(crate) fn resident_bytes(pid: Pid) -> Result<u64, Trouble> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(Trouble::at("reading /proc"))?;
-    Ok(resident_kib(&status).unwrap_or(0) * 1_024)
+    Ok(proc(pid, procfs::process::Process::status)?.vmrss.unwrap_or(0) * 1_024)
+}
+
+/// What /proc says of a process.
+pub(crate) fn proc<T>(pid: Pid, what: impl FnOnce(&procfs::process::Process) -> ProcResult<T>) -> Result<T, Trouble> {
+    let read = procfs::process::Process::new(pid.as_raw()).and_then(|process| what(&process));
+    read.map_err(|e| Trouble::at("reading /proc")(io::Error::other(e)))
 }
 
 /// CPU time of all threads of a process, in nanoseconds.
@@ -205,35 +211,9 @@ pub(crate) fn cpu_ns(pid: Pid) -> Result<u64, Errno> {
     Ok(u64::try_from(i128::from(time.tv_sec()) * 1_000_000_000 + i128::from(time.tv_nsec())).unwrap_or(0))
 }
 
-/// The voluntary context switches of a process's first thread, from its status file.
-fn sleeps(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
-    line.trim().parse().ok()
-}
-
-/// The resident memory of a process in KiB, from its status file.
-fn resident_kib(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse().ok()
-}
-
-/// What a process has handed to `write` and its like, in bytes, from its io file.
-fn written(io: &str) -> Option<u64> {
-    io.lines().find_map(|line| line.strip_prefix("wchar:"))?.trim().parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sleeps_are_the_voluntary_switches_and_not_the_others() {
-        let status = "Name:\tx\nnonvoluntary_ctxt_switches:\t9\nvoluntary_ctxt_switches:\t1234\n";
-        assert_eq!(sleeps(status), Some(1_234));
-        assert_eq!(sleeps("Name:\tx\n"), None);
-        assert_eq!(written("rchar: 1\nwchar: 330\nsyscr: 2\nwrite_bytes: 4096\n"), Some(330));
-        assert_eq!(resident_kib("VmHWM:\t 9 kB\nVmRSS:\t  5120 kB\n"), Some(5_120));
-    }
 
     #[test]
     fn words_of_a_setup_are_read_back_as_the_same() {

@@ -5,7 +5,9 @@
 //! Place: read when a run begins and when it ends, shown by `report`. Invariant: what is not known is not said to be quiet.
 //! Source: proc_stat(5) and proc_pid_stat(5), whose ticks are hundredths of a second for programs on every 64-bit Linux system.
 
-use std::fs;
+use crate::figures::count;
+use procfs::process::Process;
+use procfs::{CurrentSI as _, KernelStats};
 use std::time::Instant;
 
 /// In a second.
@@ -31,9 +33,11 @@ pub(crate) struct Others {
 impl Busy {
     /// Up to now; `None` where the system does not tell.
     pub(crate) fn now() -> Option<Self> {
-        let all = of_all(&fs::read_to_string("/proc/stat").ok()?)? / TICKS;
-        let own = of_one(&fs::read_to_string("/proc/self/stat").ok()?)? / TICKS;
-        Some(Self { at: Instant::now(), all, own })
+        let all = KernelStats::current().ok()?.total;
+        let own = Process::myself().and_then(|process| process.stat()).ok()?;
+        let all = all.user + all.nice + all.system + all.steal.unwrap_or(0);
+        let own = own.utime + own.stime + u64::try_from(own.cutime + own.cstime).ok()?;
+        Some(Self { at: Instant::now(), all: count(all) / TICKS, own: count(own) / TICKS })
     }
 }
 
@@ -52,34 +56,10 @@ impl Others {
     }
 }
 
-/// User, nice, system and stolen time of all cores, in ticks.
-fn of_all(stat: &str) -> Option<f64> {
-    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let fields: Vec<f64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
-    let [user, nice, system, _idle, _iowait, _irq, _softirq, steal, ..] = fields[..] else { return None };
-    Some(user + nice + system + steal)
-}
-
-/// User and system time of a process and of its children that have ended, in ticks.
-fn of_one(stat: &str) -> Option<f64> {
-    // The program's name, in brackets, may have spaces and brackets.
-    let (_, fields) = stat.rsplit_once(") ")?;
-    let times: Vec<f64> = fields.split_whitespace().skip(11).take(4).map_while(|field| field.parse().ok()).collect();
-    (times.len() == 4).then(|| times.iter().sum())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::time::Duration;
-
-    #[test]
-    fn stolen_time_counts_and_waiting_does_not() {
-        assert_eq!(of_all("cpu  10 20 30 4000 500 6 7 80 9 10\ncpu0 1 1 1 1 1 1 1 1 1 1\n"), Some(140.0));
-        assert_eq!(of_all("intr 5\n"), None);
-        assert_eq!(of_one("7 (a) b (c) R 1 7 7 0 -1 4194304 1 0 0 0 100 20 3000 400 20 0 1\n"), Some(3_520.0));
-        assert_eq!(of_one("7 (a) R 1"), None);
-    }
 
     #[test]
     fn others_are_what_is_left_without_this_program_and_unknown_where_that_is_absurd() {

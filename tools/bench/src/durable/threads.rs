@@ -4,8 +4,10 @@
 //! worker); and that a journal whose file is longer than what is written in it is one that the engine has made for itself in its full
 //! length. Both are read from /proc. Leaves to others: what is made of it (`durable`).
 
+use crate::host::proc;
 use crate::trouble::Trouble;
 use nix::unistd::Pid;
+use procfs::process::{FDTarget, Process};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -29,17 +31,14 @@ pub(super) struct Threads {
 impl Threads {
     /// Up to now.
     pub(super) fn of(pid: Pid) -> Result<Self, Trouble> {
-        let reading = Trouble::at("reading /proc");
         let mut sum = Self::default();
-        let (tasks, first) = (format!("/proc/{pid}/task"), pid.to_string());
-        for task in fs::read_dir(tasks).map_err(reading)? {
-            let task = task.map_err(Trouble::at("reading /proc"))?;
+        for task in proc(pid, Process::tasks)?.flatten() {
             // A thread that has ended meanwhile is as good as one that has done nothing.
-            let read = |name| fs::read_to_string(task.path().join(name)).unwrap_or_default();
-            let ns = ran(&read("schedstat")).unwrap_or(0);
-            if task.file_name().to_str() == Some(&first) {
+            let (Ok(ran), Ok(stat)) = (task.schedstat(), task.stat()) else { continue };
+            let ns = ran.sum_exec_runtime;
+            if task.tid == pid.as_raw() {
                 sum.event_loop += ns;
-            } else if read("comm").trim_end() == WRITER {
+            } else if stat.comm == WRITER {
                 sum.writer += ns;
             } else {
                 sum.rest += ns;
@@ -63,16 +62,14 @@ impl Threads {
     }
 }
 
-/// Nanoseconds on a core, from a thread's schedstat file.
-fn ran(schedstat: &str) -> Option<u64> {
-    schedstat.split_whitespace().next()?.parse().ok()
-}
-
 /// Whether the journal that a process writes has its full length already, so that writing does not change it. Without any journal
 /// open: no.
 pub(super) fn journal_has_its_length(pid: Pid) -> Result<bool, Trouble> {
-    let open = fs::read_dir(format!("/proc/{pid}/fd")).map_err(Trouble::at("reading /proc"))?;
-    let journals = open.filter_map(Result::ok).filter_map(|fd| fs::read_link(fd.path()).ok()).filter(|file| is_journal(file));
+    let open = proc(pid, Process::fd)?.flatten().filter_map(|fd| match fd.target {
+        FDTarget::Path(file) => Some(file),
+        _ => None,
+    });
+    let journals = open.filter(|file| is_journal(file));
     // The newest is the one that is written; an older one may still be open.
     let newest = journals.max_by_key(|file| file.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok()));
     let Some(Ok(meta)) = newest.map(fs::metadata) else { return Ok(false) };
@@ -86,12 +83,6 @@ fn is_journal(file: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn first_figure_of_schedstat_is_the_time_on_a_core() {
-        assert_eq!(ran("123456 789 10\n"), Some(123_456));
-        assert_eq!(ran(""), None);
-    }
 
     #[test]
     fn threads_of_this_process_are_told_apart_by_their_names() {
