@@ -10,5 +10,5 @@ pub mod quantity;
 mod values;
 
 pub use print::{bytes, csv, digits, json, line, printable_json, row, table};
-pub use progress::Progress;
+pub use progress::{Progress, progress};
 pub use values::{duration, octal, size};

@@ -4,17 +4,25 @@ use cistern_wire::Printable;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
+/// Writes over the line of progress at once; with no text takes it away.
+pub fn progress(text: &str) {
+    let mut out = io::stderr().lock();
+    if out.is_terminal() {
+        // A terminal that is gone needs no word.
+        let _ = write!(out, "\r\x1b[K{}", Printable(text)).and_then(|()| out.flush());
+    }
+}
+
 /// A line of progress; it is taken away when this is dropped.
 #[derive(Debug)]
 pub struct Progress {
-    terminal: bool,
     shown: bool,
     last: Instant,
 }
 
 impl Default for Progress {
     fn default() -> Self {
-        Self { terminal: io::stderr().is_terminal(), shown: false, last: Instant::now() }
+        Self { shown: false, last: Instant::now() }
     }
 }
 
@@ -30,23 +38,15 @@ impl Progress {
 
     /// Shows it at once.
     pub fn show(&mut self, text: &str) {
-        self.shown = self.terminal;
-        self.write(text);
+        self.shown = true;
+        progress(text);
     }
 
     /// Takes the line away.
     pub fn done(&mut self) {
         if self.shown {
-            self.write("");
+            progress("");
             self.shown = false;
-        }
-    }
-
-    fn write(&self, text: &str) {
-        if self.terminal {
-            // A terminal that is gone needs no word.
-            let mut out = io::stderr().lock();
-            let _ = write!(out, "\r\x1b[K{}", Printable(text)).and_then(|()| out.flush());
         }
     }
 }

@@ -17,10 +17,11 @@ use crate::shrink::{Limits, shrink};
 use crate::trace::Trace;
 use cistern_capture::Writer;
 use cistern_link::bugs::Bug;
-use std::io::{self, IsTerminal, Write};
+use cistern_text::Progress;
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Nothing failed.
 pub const CLEAN: u8 = 0;
@@ -119,20 +120,13 @@ fn many(args: &RunArgs, out: &mut dyn Write) -> io::Result<u8> {
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let budget = args.budget.map(Duration::from_nanos);
     let plan = Campaign { profile: args.profile, from: args.from, seeds: args.seeds, jobs, twice_every: 50, budget };
-    let shown = Mutex::new(Instant::now());
-    let terminal = io::stderr().is_terminal();
+    let shown = Mutex::new(Progress::default());
     let summary = campaign::campaign(&plan, &|summary| {
-        if let (true, Ok(mut shown)) = (terminal, shown.try_lock())
-            && shown.elapsed() > Duration::from_millis(300)
-        {
-            *shown = Instant::now();
-            // A terminal that is gone is no reason to stop.
-            let _ = write!(io::stderr(), "\r{} ", report::progress(summary, args.seeds));
+        if let Ok(mut shown) = shown.try_lock() {
+            shown.tell(&report::progress(summary, args.seeds));
         }
     });
-    if terminal {
-        let _ = writeln!(io::stderr());
-    }
+    drop(shown);
     told(args, &summary, out)
 }
 

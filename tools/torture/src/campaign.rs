@@ -11,9 +11,9 @@ use crate::processes::{Place, Server, Worker, check, written};
 use crate::worker;
 use cistern_link::Rng;
 use cistern_testkit::PATIENCE;
+use cistern_text::progress;
 use serde::Serialize;
 use std::fmt;
-use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -260,16 +260,6 @@ impl Campaign {
             server.end()?;
         }
         self.check()
-    }
-}
-
-/// A line for a person at a terminal; nothing otherwise.
-pub(crate) fn progress(text: &str) {
-    let mut out = io::stderr().lock();
-    if out.is_terminal() {
-        // If standard error is closed there is nobody to tell.
-        let _ = write!(out, "\r\x1b[K{text}");
-        let _ = out.flush();
     }
 }
 

@@ -132,13 +132,8 @@ impl Story {
 
     fn control(&mut self, seen: &Seen<'_>, message: &Message<'_>, body: &[u8]) {
         let (kind, mark) = (message.kind(), seen.mark());
-        let (serial, cancels) = match message {
-            Message::KeepAlive(m) => (m.serial, 0),
-            Message::Release(m) => (m.serial, 0),
-            Message::Cancel(m) => (m.serial, m.nonce),
-            Message::EndSession(m) => (m.serial, 0),
-            _ => return,
-        };
+        let Some(serial) = message.number("serial") else { return };
+        let cancels = if let Message::Cancel(cancel) = message { cancel.nonce } else { 0 };
         // A keep-alive says when it was sent, each time anew.
         let words = if kind == Kind::KeepAlive { &[][..] } else { &body[SERIAL_LEN..] };
         let sum = raw::sum(words) ^ u64::from(kind.code());

@@ -13,7 +13,7 @@ use super::judge::{self, Promised};
 use super::known::Known;
 use super::plant::{is_journal, is_list};
 use super::replay::Replay;
-use crate::campaign::progress;
+use cistern_text::progress;
 use cistern_link::Rng;
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -27,7 +27,7 @@ mod strace;
 pub(crate) use judge::options;
 pub(crate) use serving::{OpeningArgs, ServingArgs, open, serve};
 
-use crate::campaign::progress;
+use cistern_text::progress;
 use crash::{Image, Way};
 use march::{March, Tally};
 use plant::Plant;
