@@ -50,6 +50,22 @@ body! {
 }
 
 impl Attr {
+    /// Those of an empty file: for tests, which set what they are about.
+    pub const FILE: Self = Self {
+        object: ObjectId(0),
+        version: 1,
+        kind: ObjectKind::File,
+        mode: 0,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        size: 0,
+        atime_ns: 0,
+        mtime_ns: 0,
+        ctime_ns: 0,
+        owner: Handle(0),
+    };
+
     /// Whether the object goes when its owner's session ends.
     #[must_use]
     pub fn is_ephemeral(&self) -> bool {

@@ -5,25 +5,12 @@ use crate::config::CacheLimits;
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::{Handle, Want};
+use cistern_wire::Want;
 
 const X: ObjectId = ObjectId(7);
 
 fn attr(object: u64, version: u64) -> Attr {
-    Attr {
-        object: ObjectId(object),
-        version,
-        kind: ObjectKind::File,
-        mode: 0,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        size: 0,
-        atime_ns: 0,
-        mtime_ns: 0,
-        ctime_ns: 0,
-        owner: Handle(0),
-    }
+    Attr { object: ObjectId(object), version, ..Attr::FILE }
 }
 
 fn grant(generation: u64) -> CacheGrant {

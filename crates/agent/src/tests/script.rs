@@ -11,8 +11,8 @@ use cistern_link::{Instant, Machine, Path};
 use cistern_wire::limits::{DATAGRAM_DEFAULT, VERSION};
 use cistern_wire::{
     Ack, AgentId, Attr, Bytes8, CacheGrant, Challenge, Claim, Datagram, FormerFate, Generation, GetAttr, Granted, Handle, Header, Hello,
-    Hint, Holder, KeepAlive, List, Lock, LockClass, LockId, LockWait, Message, Mode, ObjectId, ObjectKind, Packer, Queued, Reply,
-    SessionFate, SessionId, Standing, Stated, StoreId, Want, Welcome,
+    Hint, Holder, KeepAlive, List, Lock, LockClass, LockId, LockWait, Message, Mode, ObjectId, Packer, Queued, Reply, SessionFate,
+    SessionId, Standing, Stated, StoreId, Want, Welcome,
 };
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
@@ -72,20 +72,7 @@ pub(super) fn cached(id: u64) -> LockId {
 }
 
 pub(super) fn attr(id: u64, version: u64) -> Attr {
-    Attr {
-        object: ObjectId(id),
-        version,
-        kind: ObjectKind::File,
-        mode: 0o644,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        size: 5,
-        atime_ns: 0,
-        mtime_ns: 0,
-        ctime_ns: 0,
-        owner: Handle(0),
-    }
+    Attr { object: ObjectId(id), version, mode: 0o644, size: 5, ..Attr::FILE }
 }
 
 /// What is asked first and last of an object.

@@ -11,8 +11,8 @@ use crate::rule::Rule;
 use crate::vantage::{Side, Terms, Vantage};
 use crate::{Auditor, Count, Why};
 use cistern_wire::{
-    Ack, Bytes8, Demand, EndReason, EndSession, Fate, Generation, GetAttr, Grant, Handle, Hint, Keep, List, LockClass, LockId, Message,
-    Mode, Nack, NackReason, ObjectId, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, ServerStatus, SessionId, Want,
+    Ack, Bytes8, Demand, EndReason, EndSession, Fate, Generation, GetAttr, Grant, Hint, Keep, List, LockClass, LockId, Message, Mode, Nack,
+    NackReason, ObjectId, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, ServerStatus, SessionId, Want,
 };
 
 type Audit = Bench<Auditor>;
@@ -220,21 +220,8 @@ fn request_under_a_used_nonce_and_second_result_are_violations() {
 
 #[test]
 fn result_and_answer_of_one_outcome_differ_in_grants_only() {
-    use cistern_wire::{Attr, CacheGrant, Changed, Effect, ObjectKind, RequestResult, SetAttr, SetMask, Terms as Named};
-    let attr = Attr {
-        object: ObjectId(7),
-        version: 4,
-        kind: ObjectKind::File,
-        mode: 0,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        size: 0,
-        atime_ns: 0,
-        mtime_ns: 0,
-        ctime_ns: 0,
-        owner: Handle(0),
-    };
+    use cistern_wire::{Attr, CacheGrant, Changed, Effect, RequestResult, SetAttr, SetMask, Terms as Named};
+    let attr = Attr { object: ObjectId(7), version: 4, ..Attr::FILE };
     let given = CacheGrant { mode: Want::Shared, generation: Generation(100) };
     let effects = |version, grant| [Effect { before: 3, attr: Attr { version, ..attr }, grant }];
     let (with, without, other) = (effects(4, given), effects(4, CacheGrant::NONE), effects(5, CacheGrant::NONE));

@@ -286,20 +286,7 @@ impl Bench {
 
 /// Attributes of an object at a version.
 pub(super) fn attr(object: u64, version: u64) -> Attr {
-    Attr {
-        object: ObjectId(object),
-        version,
-        kind: ObjectKind::File,
-        mode: 0o644,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        size: 0,
-        atime_ns: 0,
-        mtime_ns: 0,
-        ctime_ns: 0,
-        owner: Handle(0),
-    }
+    Attr { object: ObjectId(object), version, mode: 0o644, ..Attr::FILE }
 }
 
 /// The store's record of a file.

@@ -217,9 +217,7 @@ fn waited(case: &Case<'_>, id: SessionId, session: &Session) -> Verdict {
 mod tests {
     use super::super::bench::{Bench, T, fired};
     use super::*;
-    use cistern_wire::{
-        Ack, Alive, EndReason, EndSession, Fate, Generation, Granted, Handle, KeepAlive, LockClass, Nack, NackReason, ObjectId,
-    };
+    use cistern_wire::{Ack, Alive, EndReason, EndSession, Fate, Generation, Granted, KeepAlive, LockClass, Nack, NackReason, ObjectId};
 
     const A: u64 = 71;
     const B: u64 = 72;
@@ -386,22 +384,9 @@ mod tests {
 
     #[test]
     fn mutation_under_the_cache_lock_of_another_is_caught() {
-        use cistern_wire::{Attr, CacheGrant, Changed, Effect, List, ObjectKind, Stated, Want};
+        use cistern_wire::{Attr, CacheGrant, Changed, Effect, List, Stated, Want};
         let (mut bench, mut judge) = held();
-        let attr = |version| Attr {
-            object: ObjectId(9),
-            version,
-            kind: ObjectKind::File,
-            mode: 0,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            size: 0,
-            atime_ns: 0,
-            mtime_ns: 0,
-            ctime_ns: 0,
-            owner: Handle(0),
-        };
+        let attr = |version| Attr { object: ObjectId(9), version, ..Attr::FILE };
         let grant = CacheGrant { mode: Want::Shared, generation: Generation(300) };
         let read = Ack { nonce: 2, echo: 5, reply: Reply::Stated(Stated { attr: attr(4), grant }) };
         bench.server_sends(&mut judge, A, 3, &[read.into()]).unwrap();

@@ -5,21 +5,7 @@ use cistern_link::Instant;
 use cistern_wire::{Generation, Mode, ObjectId};
 
 fn file() -> cistern_wire::Attr {
-    let (object, kind) = (ObjectId(2), cistern_wire::ObjectKind::File);
-    cistern_wire::Attr {
-        object,
-        version: 1,
-        kind,
-        mode: 0,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        size: 0,
-        atime_ns: 0,
-        mtime_ns: 0,
-        ctime_ns: 0,
-        owner: cistern_wire::Handle(0),
-    }
+    cistern_wire::Attr { object: ObjectId(2), ..cistern_wire::Attr::FILE }
 }
 
 /// Answers every command with success.

@@ -16,20 +16,7 @@ use proptest::prelude::*;
 const DIR: ObjectId = ObjectId(7);
 
 fn record(object: ObjectId, version: u64) -> ObjectRecord {
-    let attr = Attr {
-        object,
-        version,
-        kind: ObjectKind::File,
-        mode: 0,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        size: 0,
-        atime_ns: 0,
-        mtime_ns: 0,
-        ctime_ns: 0,
-        owner: cistern_wire::Handle(0),
-    };
+    let attr = Attr { object, version, ..Attr::FILE };
     ObjectRecord { attr, parent: DIR, name: Bytes::from_static(b"name"), xattrs: 0 }
 }
 

@@ -10,25 +10,12 @@ use crate::vantage::Side;
 use cistern_wire::{
     Ack, Ask, Attr, Bytes8, Bytes16, CacheGrant, Cancel, Challenge, Changed, Claim, Effect, EndReason, EndSession, Fate, FormerClaim,
     FormerFate, Generation, GetAttr, GetXattr, Grant, Granted, Handle, Held, Holder, Keep, List, Lock, LockClass, LockId, LockWait,
-    Message, Mode, Nack, NackReason, ObjectId, ObjectKind, Probe, Queued, Receipt, ReceiptAnswer, Reclaim, ReclaimItem, Reclaimed,
-    ReclaimedItem, Release, ReleaseItem, Reply, ServerStatus, SessionFate, SessionId, SetAttr, SetMask, SetXattr, Standing, Stated, Status,
-    Terms, Want, Watch, WatchEvent, Watched, Xattr, XattrRule,
+    Message, Mode, Nack, NackReason, ObjectId, Probe, Queued, Receipt, ReceiptAnswer, Reclaim, ReclaimItem, Reclaimed, ReclaimedItem,
+    Release, ReleaseItem, Reply, ServerStatus, SessionFate, SessionId, SetAttr, SetMask, SetXattr, Standing, Stated, Status, Terms, Want,
+    Watch, WatchEvent, Watched, Xattr, XattrRule,
 };
 
-pub(super) const ATTR: Attr = Attr {
-    object: ObjectId(7),
-    version: 4,
-    kind: ObjectKind::File,
-    mode: 0,
-    nlink: 1,
-    uid: 0,
-    gid: 0,
-    size: 0,
-    atime_ns: 0,
-    mtime_ns: 0,
-    ctime_ns: 0,
-    owner: Handle(0),
-};
+pub(super) const ATTR: Attr = Attr { object: ObjectId(7), version: 4, ..Attr::FILE };
 
 #[test]
 fn every_rule_is_broken_by_an_exchange_and_kept_by_the_same_without_the_mistake() {
