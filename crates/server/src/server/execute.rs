@@ -5,20 +5,17 @@
 //! Invariant: until a run has all it needs it changes nothing.
 //! Leaves to others: what the operations mean (`namespace`), who may hold what (`locks`), standing and at-most-once (`requests`).
 
-use crate::config::PresenceLimits;
 use crate::ids::LockSlot;
 use crate::locks::{LockOutcome, LockTable, Row, Turn};
 use crate::namespace::staging::Stages;
-use crate::namespace::{Applied, Became, Mutation, MutationCx, Places, Plan, PlanError, Reading, carried, staged};
-use crate::presence::{Change, Ephemerals, Watches};
+use crate::namespace::{Mutation, MutationCx, Places, Plan, PlanError, Reading, carried, staged};
 use crate::requests::{Answering, Blocked, Call, Progress};
 use crate::server::Server;
 use crate::server::answers::{Repeatable, millis};
 use crate::server::long::Recording;
-use crate::server::presence::hears;
+use crate::server::presence::note_changes;
 use crate::server::receive::MessageCx;
 use crate::server::recovery::keep_outcome;
-use crate::sessions::Sessions;
 use crate::sessions::grace::Grace;
 use crate::stats::ServedAs;
 use crate::store::{ReadError, Seen};
@@ -431,39 +428,6 @@ fn allowed(
         Some(removal) => Err((Status::EBUSY, Some(removal.item))),
         None => Ok(()),
     }
-}
-
-/// A mutation was done, by a session: notes what became of ephemeral files. Gives the changes of which somebody is to be told.
-pub(crate) fn note_changes(
-    applied: &Applied<'_>,
-    by: SessionId,
-    ephemerals: &mut Ephemerals,
-    watches: &mut Watches,
-    locks: &LockTable,
-    sessions: &Sessions,
-    limits: PresenceLimits,
-) -> Vec<Change> {
-    let mut changes = Vec::new();
-    for (attr, became) in applied.changes() {
-        let (object, gone) = (attr.object, became == Became::Gone);
-        match became {
-            Became::Made if attr.is_ephemeral() => ephemerals.add(object, attr.owner, by),
-            Became::Made => {}
-            Became::Changed | Became::Gone => {
-                //= wire-spec.md#11-5-caching-and-metadata
-                //# The server MUST tell the session to which an ephemeral file is bound that another session has removed it.
-                let owner = ephemerals.bound(object).filter(|owner| gone && *owner != by);
-                watches.concern(object, owner.filter(|owner| hears(sessions, *owner)), limits);
-                if watches.is_watched(object) || gone && locks.is_wanted(object) {
-                    changes.push(Change { object, version: attr.version, gone });
-                }
-            }
-        }
-        if gone {
-            ephemerals.gone(object);
-        }
-    }
-    changes
 }
 
 /// What each item of a mutation brings, from the message itself or from a stage.

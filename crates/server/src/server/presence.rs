@@ -7,14 +7,15 @@
 //! Decides, too, when watchers are told of a change: when it is durable. Implements `wire-spec.md` sections 11.5 and 11.7.
 //! Leaves to others: whom a change concerns (`presence`), delivery and its failure, probing of owners (`delivery`).
 
+use crate::config::PresenceLimits;
 use crate::ids::{LockSlot, SessionKey};
 use crate::locks::{LockTable, Turn};
-use crate::namespace::{Mutation, MutationCx};
-use crate::presence::{Change, REMOVALS_MAX};
+use crate::namespace::{Applied, Became, Mutation, MutationCx};
+use crate::presence::{Change, Ephemerals, REMOVALS_MAX, Watches};
 use crate::requests::{Blocked, Call, Origin, Progress, TaskId};
 use crate::server::answers::Repeatable;
 use crate::server::durability::OnDurable;
-use crate::server::execute::{Run, Stop, bounded, note_changes};
+use crate::server::execute::{Run, Stop, bounded};
 use crate::server::{Phase, Server};
 use crate::sessions::Sessions;
 use crate::sessions::notices::Notice;
@@ -262,7 +263,40 @@ impl Server {
 }
 
 /// Whether a session can be told of something; one that is timing out is told when it is rescued.
-pub(crate) fn hears(sessions: &Sessions, session: SessionId) -> bool {
+fn hears(sessions: &Sessions, session: SessionId) -> bool {
     let standing = sessions.find(session).and_then(|key| sessions.get(key)).map(|session| session.standing());
     matches!(standing, Some(Standing::Good | Standing::TimingOut { .. }))
+}
+
+/// A mutation was done, by a session: notes what became of ephemeral files. Gives the changes of which somebody is to be told.
+pub(crate) fn note_changes(
+    applied: &Applied<'_>,
+    by: SessionId,
+    ephemerals: &mut Ephemerals,
+    watches: &mut Watches,
+    locks: &LockTable,
+    sessions: &Sessions,
+    limits: PresenceLimits,
+) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for (attr, became) in applied.changes() {
+        let (object, gone) = (attr.object, became == Became::Gone);
+        match became {
+            Became::Made if attr.is_ephemeral() => ephemerals.add(object, attr.owner, by),
+            Became::Made => {}
+            Became::Changed | Became::Gone => {
+                //= wire-spec.md#11-5-caching-and-metadata
+                //# The server MUST tell the session to which an ephemeral file is bound that another session has removed it.
+                let owner = ephemerals.bound(object).filter(|owner| gone && *owner != by);
+                watches.concern(object, owner.filter(|owner| hears(sessions, *owner)), limits);
+                if watches.is_watched(object) || gone && locks.is_wanted(object) {
+                    changes.push(Change { object, version: attr.version, gone });
+                }
+            }
+        }
+        if gone {
+            ephemerals.gone(object);
+        }
+    }
+    changes
 }
