@@ -64,7 +64,7 @@ struct Source {
 }
 
 /// Crates without parts.
-const PLAIN: [&str; 18] = [
+const PLAIN: [&str; 19] = [
     "crates/capture",
     "crates/cli",
     "crates/client",
@@ -82,6 +82,7 @@ const PLAIN: [&str; 18] = [
     "tools/netfault",
     "tools/path",
     "tools/picture",
+    "tools/sim",
     "tools/torture",
 ];
 

@@ -33,7 +33,7 @@ const FAR: u64 = 1 << 50;
 /// Who attacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Attacker {
+pub enum AttackerKind {
     /// Sees nothing, and guesses.
     Stranger,
     /// Sees every datagram.
@@ -106,7 +106,7 @@ struct Opening {
 /// An attacker at work.
 #[derive(Clone, Debug)]
 pub(crate) struct Intruder {
-    by: Attacker,
+    by: AttackerKind,
     number: u32,
     packet: u64,
     handshakes: u64,
@@ -121,7 +121,7 @@ pub(crate) struct Intruder {
 
 impl Intruder {
     /// The attacker of a fault.
-    pub(crate) const fn new(by: Attacker, number: u32) -> Self {
+    pub(crate) const fn new(by: AttackerKind, number: u32) -> Self {
         Self { by, number, packet: 0, handshakes: 0, opening: None, opened: None, session: None, former: None, tries: 0 }
     }
 
@@ -135,10 +135,10 @@ impl Intruder {
     pub(crate) fn acts(&mut self, rng: &mut SimRng, witnessed: &[Witnessed], live: &[SessionId]) -> Option<(Node, Vec<u8>)> {
         let victim = rng.index(witnessed.len());
         match self.by {
-            Attacker::Insider => self.as_insider(rng, witnessed.get(victim)?, live).map(|bytes| (Node::Server, bytes)),
-            Attacker::Stranger | Attacker::Witness => {
+            AttackerKind::Insider => self.as_insider(rng, witnessed.get(victim)?, live).map(|bytes| (Node::Server, bytes)),
+            AttackerKind::Stranger | AttackerKind::Witness => {
                 let guess = Witnessed::default();
-                let known = if self.by == Attacker::Witness { witnessed.get(victim)? } else { &guess };
+                let known = if self.by == AttackerKind::Witness { witnessed.get(victim)? } else { &guess };
                 let to = if rng.chance(600_000) { Node::Server } else { Node::Agent(victim) };
                 let bytes = if to == Node::Server { self.for_server(rng, known) } else { self.for_agent(rng, known) };
                 Some((to, bytes))

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 /// What is remembered of one agent.
 #[derive(Clone, Debug, Default)]
-struct Agent {
+struct SeenAgent {
     session: Option<SessionId>,
     /// Epoch and incarnation of the newest server that it took.
     server: (u8, u64),
@@ -29,12 +29,12 @@ struct Agent {
 /// The judge.
 #[derive(Debug, Default)]
 pub(super) struct AgentLease {
-    agents: Vec<Agent>,
+    agents: Vec<SeenAgent>,
 }
 
 impl AgentLease {
     pub(super) fn new(agents: usize) -> Self {
-        Self { agents: vec![Agent::default(); agents] }
+        Self { agents: vec![SeenAgent::default(); agents] }
     }
 }
 
@@ -46,7 +46,7 @@ impl Family for AgentLease {
     fn look(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
         match case.seen {
             Seen::Started { node: Node::Agent(agent), .. } | Seen::Crashed { node: Node::Agent(agent) } => {
-                self.agents[*agent] = Agent::default();
+                self.agents[*agent] = SeenAgent::default();
                 return Ok(());
             }
             Seen::Submitted { agent, command: Command::Unlock { holder }, .. } => {

@@ -8,7 +8,7 @@
 //! Leaves to others: the order of ends and grants (`server_rule`), tokens (`tokens`).
 
 use super::case::{Case, Packet, Verdict, grants_of, violated};
-use super::truth::Record;
+use super::truth::StoredObject;
 use super::{Facts, Family};
 use crate::disk::Disk;
 use crate::observe::{Node, Seen};
@@ -101,7 +101,7 @@ impl Durable {
     /// All that was acknowledged is on the disk from which a server starts.
     fn survived(&self, disk: &Disk) -> Verdict {
         for (object, (version, gone)) in &self.acked {
-            let left = disk.durable(&Key::Object(*object)).and_then(|bytes| Record::read(bytes)).map(|record| record.version);
+            let left = disk.durable(&Key::Object(*object)).and_then(|bytes| StoredObject::read(bytes)).map(|record| record.version);
             let kept = match left {
                 Some(left) => !gone && left >= *version,
                 // Taken away since; whoever did that may have died before it was acknowledged.

@@ -154,7 +154,7 @@ pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
         Box::new(presence::Presence::default()),
         Box::new(places::Places::default()),
         Box::new(grace::Grace::default()),
-        Box::new(queue::Queue::default()),
+        Box::new(queue::QueueOrder::default()),
         Box::new(tokens::TokensGrow::default()),
         Box::new(bounds::Bounds::default()),
         Box::new(liveness::Liveness::new(plan.agents, plan.workload.hot, troubled(plan), held_up_ns)),

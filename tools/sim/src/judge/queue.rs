@@ -26,7 +26,7 @@ const REMEMBERED: usize = 2_048;
 
 /// A request for a lock, as the server received it.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct LockAsked {
     mode: Mode,
     /// How many requests had come before.
     order: u64,
@@ -38,11 +38,11 @@ struct Asked {
 
 /// The judge.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct QueueOrder {
     arrived: u64,
     /// Answers QUEUED so far.
     told: u64,
-    asked: BTreeMap<(SessionId, u64), Asked>,
+    asked: BTreeMap<(SessionId, u64), LockAsked>,
     /// Exclusive requests that wait, by lock.
     waiting: BTreeMap<LockId, Vec<(SessionId, u64)>>,
     granted: BTreeMap<(SessionId, u64), (LockId, Generation)>,
@@ -55,7 +55,7 @@ pub(super) struct Queue {
     stood: bool,
 }
 
-impl Family for Queue {
+impl Family for QueueOrder {
     fn name(&self) -> &'static str {
         "queue"
     }
@@ -101,12 +101,12 @@ impl Family for Queue {
     }
 }
 
-impl Queue {
+impl QueueOrder {
     fn heard(&mut self, session: SessionId, message: &Message<'_>) {
         match message {
             Message::Lock(lock) => {
                 self.arrived += 1;
-                let asked = Asked { mode: lock.mode, order: self.arrived, waits_from: None, waits_since: None };
+                let asked = LockAsked { mode: lock.mode, order: self.arrived, waits_from: None, waits_since: None };
                 self.asked.entry((session, lock.ask.nonce)).or_insert(asked);
             }
             // Whether it was in time or not: who takes back a request does not wait.
@@ -227,7 +227,8 @@ impl Queue {
                 |of: &super::sessions::Session| of.failed.is_some() || of.given_up.is_some() || of.nacked || of.record == Record::Ended;
             let lives = facts.sessions.get(*of).is_some_and(|of| !over(of));
             // A request may have to become durable before it waits (section 11.7); who was queued meanwhile is before it.
-            let queued_before = |waiter: &Asked| asked.waits_from.is_some_and(|from| waiter.waits_from.is_some_and(|other| from < other));
+            let queued_before =
+                |waiter: &LockAsked| asked.waits_from.is_some_and(|from| waiter.waits_from.is_some_and(|other| from < other));
             let before = *of != session && waiter.is_some_and(|waiter| waiter.order < asked.order && !queued_before(waiter));
             before && lives && facts.sessions.standing_now(case, *of).is_none_or(|standing| standing == "good")
         });
@@ -294,8 +295,8 @@ mod tests {
     }
 
     /// Two sessions; the first waits for the whole lock.
-    fn waiting() -> (Bench, Queue) {
-        let (mut bench, mut judge) = (Bench::new(2), Queue::default());
+    fn waiting() -> (Bench, QueueOrder) {
+        let (mut bench, mut judge) = (Bench::new(2), QueueOrder::default());
         bench.open(&mut judge, 0, 71).unwrap();
         bench.open(&mut judge, 1, 72).unwrap();
         bench.server_gets(&mut judge, 72, 2, &[lock(1, Mode::Shared)]).unwrap();
@@ -320,7 +321,7 @@ mod tests {
     #[test]
     fn who_was_queued_while_an_earlier_request_became_durable_is_before_it() {
         for (queued_first, right) in [(72, true), (71, false)] {
-            let (mut bench, mut judge) = (Bench::new(2), Queue::default());
+            let (mut bench, mut judge) = (Bench::new(2), QueueOrder::default());
             bench.open(&mut judge, 0, 71).unwrap();
             bench.open(&mut judge, 1, 72).unwrap();
             bench.server_gets(&mut judge, 71, 2, &[lock(1, Mode::Exclusive)]).unwrap();

@@ -135,7 +135,7 @@ impl Truth {
 
     fn wrote(&mut self, id: ObjectId, value: Option<&Bytes>, now: True, durable: Option<True>) {
         let object = self.objects.entry(id).or_default();
-        let Some(record) = value.and_then(|bytes| Record::read(bytes)) else {
+        let Some(record) = value.and_then(|bytes| StoredObject::read(bytes)) else {
             object.gone = Some(now);
             return;
         };
@@ -183,7 +183,7 @@ impl Truth {
                     }
                 }
                 Key::Object(id) => {
-                    let left = case.sight.disk.durable(&key).and_then(|bytes| Record::read(bytes)).map(|record| record.version);
+                    let left = case.sight.disk.durable(&key).and_then(|bytes| StoredObject::read(bytes)).map(|record| record.version);
                     let Some(object) = self.objects.get_mut(id) else { continue };
                     // Where its removal was on the way too, both may have reached the disk: what made it was then done, and may be told.
                     let removed = left.is_none() && object.gone.is_some();
@@ -277,13 +277,13 @@ impl Object {
 
 /// What matters of an object's record.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Record {
+pub(super) struct StoredObject {
     pub(super) version: u64,
     pub(super) kind: ObjectKind,
     pub(super) size: u64,
 }
 
-impl Record {
+impl StoredObject {
     /// Reads it by the layout of version 1: version, kind, mode, links, owner, group, size, times, place.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut r = Reader::new(bytes);

@@ -4,7 +4,7 @@
 //! nanoseconds. Invariant: a fault says all about itself, so that a list of faults can be cut anywhere.
 //! Leaves to others: which faults a run has (`swarm`), what they do (`net`, `world::faults`, `host`).
 
-use crate::attack::Attacker;
+use crate::attack::AttackerKind;
 use crate::clock::Rates;
 use crate::observe::Node;
 use crate::plan::{MS, SEC};
@@ -61,7 +61,7 @@ pub enum What {
     /// Datagrams recorded earlier in the run arrive again, spread over the fault's time.
     Replay { link: Link, count: u32 },
     /// Somebody who is no agent sends datagrams, spread over the fault's time.
-    Attack { by: Attacker, count: u32 },
+    Attack { by: AttackerKind, count: u32 },
     /// A machine stands still; its clocks run, what it receives waits.
     Pause { node: Node },
     /// A machine sleeps: it stands still, and its raw clock with it.
@@ -118,9 +118,9 @@ impl What {
             Self::DelayKind { .. } => "delay-kind",
             Self::Corrupt { .. } => "corrupt",
             Self::Replay { .. } => "replay",
-            Self::Attack { by: Attacker::Stranger, .. } => "stranger",
-            Self::Attack { by: Attacker::Witness, .. } => "witness",
-            Self::Attack { by: Attacker::Insider, .. } => "insider",
+            Self::Attack { by: AttackerKind::Stranger, .. } => "stranger",
+            Self::Attack { by: AttackerKind::Witness, .. } => "witness",
+            Self::Attack { by: AttackerKind::Insider, .. } => "insider",
             Self::Pause { node: Node::Server } => "pause-server",
             Self::Pause { .. } => "pause-agent",
             Self::Suspend { node: Node::Server } => "sleep-server",

@@ -6,7 +6,7 @@
 //! side on which the other one protects (section 11.1).
 //! Leaves to others: what faults do (`net`, `world::faults`, `host`).
 
-use crate::attack::Attacker;
+use crate::attack::AttackerKind;
 use crate::clock::Rates;
 use crate::observe::Node;
 use crate::plan::draw::Window;
@@ -245,8 +245,14 @@ impl Hand<'_> {
     fn attack(&mut self) -> What {
         // Where tables are tiny a session that nobody uses keeps agents out.
         let roomy = self.plan.server.sessions_max > 100;
-        let by = *self.rng.pick(&[Attacker::Stranger, Attacker::Witness, Attacker::Witness, Attacker::Insider, Attacker::Insider]);
-        let by = if roomy || by != Attacker::Insider { by } else { Attacker::Witness };
+        let by = *self.rng.pick(&[
+            AttackerKind::Stranger,
+            AttackerKind::Witness,
+            AttackerKind::Witness,
+            AttackerKind::Insider,
+            AttackerKind::Insider,
+        ]);
+        let by = if roomy || by != AttackerKind::Insider { by } else { AttackerKind::Witness };
         What::Attack { by, count: u32::try_from(self.rng.spread(10, 200)).unwrap_or(10) }
     }
 

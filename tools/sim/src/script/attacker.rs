@@ -4,7 +4,7 @@
 //! for an agent's, and it must be refused (`judge::strangers`).
 //! Leaves to others: attacks that are drawn (`crate::attack`).
 
-use super::course::{Course, Next};
+use super::course::{Course, Due};
 use super::wires::{self, Way};
 use super::{Agent, Script, Shared};
 use crate::attack;
@@ -123,7 +123,7 @@ impl Attacker {
             Node::Agent(agent) => course.stage.agents[agent].address,
         };
         let (at, from) = (course.stage.now, self.address);
-        course.push(at, Next::Arrive { node, from, to, bytes: bytes.into() });
+        course.push(at, Due::Arrive { node, from, to, bytes: bytes.into() });
         Course::pass_until(&mut course, at + 5 * crate::plan::MS);
     }
 }

@@ -25,7 +25,7 @@ pub(super) const LATENCY: u64 = 10 * US;
 const LONGEST_SLEEP: Duration = Duration::from_secs(100);
 
 /// Something that will happen.
-pub(super) enum Next {
+pub(super) enum Due {
     Turn(Node),
     Arrive { node: Node, from: SocketAddr, to: SocketAddr, bytes: Bytes },
     Disk(u64, Work),
@@ -58,7 +58,7 @@ pub(super) struct Course {
     pub(super) names: Vec<String>,
     judges: Vec<Box<dyn Judge>>,
     trace: Trace,
-    queue: BTreeMap<(u64, u64), Next>,
+    queue: BTreeMap<(u64, u64), Due>,
     planned: u64,
     pub(super) last_op: u64,
     /// What was sent to attackers' addresses.
@@ -136,7 +136,7 @@ impl Course {
 
 /// Time.
 impl Course {
-    pub(super) fn push(&mut self, at: u64, next: Next) {
+    pub(super) fn push(&mut self, at: u64, next: Due) {
         self.planned += 1;
         self.queue.insert((at, self.planned), next);
     }
@@ -162,10 +162,10 @@ impl Course {
         self.stage.now = self.stage.now.max(entry.key().0);
         let at = entry.key().0;
         match entry.remove() {
-            Next::Turn(node) if self.process(node).wake == at => self.turn(node),
-            Next::Turn(_) => {}
-            Next::Arrive { node, from, to, bytes } => self.arrive(node, from, to, bytes),
-            Next::Disk(start, work) => self.disk_did(start, work),
+            Due::Turn(node) if self.process(node).wake == at => self.turn(node),
+            Due::Turn(_) => {}
+            Due::Arrive { node, from, to, bytes } => self.arrive(node, from, to, bytes),
+            Due::Disk(start, work) => self.disk_did(start, work),
         }
         true
     }
@@ -175,7 +175,7 @@ impl Course {
         let process = self.process(node);
         if at < process.wake {
             process.wake = at;
-            self.push(at, Next::Turn(node));
+            self.push(at, Due::Turn(node));
         }
     }
 

@@ -120,11 +120,11 @@ impl Server {
 }
 
 /// The server's disk.
-pub struct Disk {
+pub struct DiskAccess {
     shared: Shared,
 }
 
-impl Disk {
+impl DiskAccess {
     pub(super) const fn new(shared: Shared) -> Self {
         Self { shared }
     }

@@ -21,7 +21,7 @@ pub use agent::Agent;
 pub use attacker::Attacker;
 pub use costs::{Costs, Load, costs, lease};
 pub use course::Ending;
-pub use machines::{Disk, Server};
+pub use machines::{DiskAccess, Server};
 pub use setting::Setting;
 pub use user::{Held, LockAsk, Op};
 pub use wires::{Sent, Way};
@@ -55,7 +55,7 @@ pub struct Script {
     /// The server's machine.
     pub server: Server,
     /// The server's disk.
-    pub disk: Disk,
+    pub disk: DiskAccess,
     shared: Shared,
     /// Agents that run on a copy of another one's state.
     copies: Vec<(usize, usize)>,
@@ -76,7 +76,7 @@ pub fn from(agent: &Agent) -> Way {
 impl Script {
     fn new(course: Course, copies: Vec<(usize, usize)>) -> Self {
         let shared = Shared(Rc::new(RefCell::new(course)));
-        Self { server: Server::new(shared.clone()), disk: Disk::new(shared.clone()), shared, copies }
+        Self { server: Server::new(shared.clone()), disk: DiskAccess::new(shared.clone()), shared, copies }
     }
 
     fn agent(&self, number: usize) -> Agent {

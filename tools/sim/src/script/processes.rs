@@ -5,7 +5,7 @@
 //! Invariant: what a dead process had dropped is noted before its counters are gone.
 //! Leaves to others: turns (`turns`), time (`course`), crash images (`crate::disk`).
 
-use super::course::{Course, Ending, LATENCY, Next};
+use super::course::{Course, Due, Ending, LATENCY};
 use crate::clock::Rates;
 use crate::host::{NEVER, Process};
 use crate::observe::{Node, Seen, True};
@@ -79,7 +79,7 @@ impl Course {
     pub(super) fn disk_goes(&mut self) {
         self.disk_stalls = false;
         for (start, work) in std::mem::take(&mut self.disk_waits) {
-            self.push(self.stage.now + LATENCY, Next::Disk(start, work));
+            self.push(self.stage.now + LATENCY, Due::Disk(start, work));
         }
     }
 

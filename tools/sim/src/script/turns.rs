@@ -5,7 +5,7 @@
 //! Invariant: a machine that stands still takes no turn, and after every turn judges see a settled state.
 //! Leaves to others: when (`course`), what becomes of what is sent (`wires`).
 
-use super::course::{Course, Ending, LATENCY, Next};
+use super::course::{Course, Due, Ending, LATENCY};
 use super::wires::Way;
 use crate::attack::is_attacker;
 use crate::host::{ADDRESS, NEVER, Work};
@@ -76,7 +76,7 @@ impl Course {
 
     fn plan_disk(&mut self, start: u64, planned: Vec<(u64, Work)>) {
         for (span, work) in planned {
-            self.push(self.stage.now + span, Next::Disk(start, work));
+            self.push(self.stage.now + span, Due::Disk(start, work));
         }
     }
 
@@ -221,6 +221,6 @@ impl Course {
     /// A datagram arrives after so long.
     pub(super) fn travel(&mut self, way: Way, from: SocketAddr, to: SocketAddr, bytes: Bytes, after: u64) {
         let node = if way.up { Node::Server } else { Node::Agent(way.agent) };
-        self.push(self.stage.now + after, Next::Arrive { node, from, to, bytes });
+        self.push(self.stage.now + after, Due::Arrive { node, from, to, bytes });
     }
 }

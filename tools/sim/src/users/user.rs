@@ -54,7 +54,7 @@ pub fn written_by(content: &[u8]) -> Option<(UserOp, u64)> {
 
 /// A lock in a user's hands.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
+pub(super) struct UserHold {
     pub(super) locked: Locked,
     hot: usize,
     /// When it is given back on purpose.
@@ -96,7 +96,7 @@ pub(super) struct User {
     /// When it acts next, if nothing happens before.
     pub(super) due: Option<True>,
     doing: Option<(UserOp, Doing)>,
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<UserHold>,
     /// Locks got beside the one in hand (by an upgrade): given back at once.
     extra: Vec<HolderId>,
     /// What of the setting is still to be made by this user.
@@ -189,7 +189,7 @@ impl User {
     }
 
     /// Something under the lock in hand.
-    fn use_lock(&mut self, work: &Workload, now: True, op: UserOp, held: Held) -> Option<Command> {
+    fn use_lock(&mut self, work: &Workload, now: True, op: UserOp, held: UserHold) -> Option<Command> {
         let pause = self.rng.between(1, work.think_ns.1);
         self.due = Some(True((now.0 + pause).min(held.until.0)));
         if held.hot == FLAG_HOT {
@@ -433,7 +433,7 @@ impl User {
         }
         let hold = if healed { 0 } else { self.rng.between(0, work.hold_ns) };
         let until = True(now.0 + hold);
-        self.held = Some(Held { locked, hot, until, uncertain: false, lost: false });
+        self.held = Some(UserHold { locked, hot, until, uncertain: false, lost: false });
         self.due = Some(True((now.0 + self.rng.between(0, work.think_ns.0)).min(until.0)));
     }
 
