@@ -20,3 +20,10 @@ fn no_decoder_panics_and_each_is_reached() {
         assert!(outcomes >= 2, "{}: every input comes to the same", target.name);
     }
 }
+
+#[test]
+fn cargo_fuzz_has_all_targets() {
+    let manifest = include_str!("../libfuzzer/Cargo.toml");
+    let named: Vec<&str> = manifest.lines().filter_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"')).skip(1).collect();
+    assert_eq!(named, TARGETS.map(|target| target.name));
+}
