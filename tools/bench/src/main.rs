@@ -161,37 +161,69 @@ enum Command {
     ScalePart(scale::PartArgs),
 }
 
-/// What can be measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand, ValueEnum)]
-enum Workload {
+/// What is measured: a line for each workload, with its help, its name, and what runs it. Processes under test pin themselves to their own
+/// core; those that have threads of their own are not pinned, nor is who asks them: these are `free`.
+macro_rules! workloads {
+    ($($(#[$help:meta])* $name:ident, $pinned:ident => $run:expr;)*) => {
+        /// What can be measured.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand, ValueEnum)]
+        enum Workload {
+            $($(#[$help])* $name,)*
+        }
+
+        impl Workload {
+            const fn is_pinned(self) -> bool {
+                match self {
+                    $(Self::$name => workloads!(@ $pinned),)*
+                }
+            }
+
+            fn run(self, args: &Args, plan: &Plan, progress: &Progress) -> Result<Vec<Section>, Trouble> {
+                type Run = fn(&Args, &Plan, &Progress) -> Result<Vec<Section>, Trouble>;
+                let run: Run = match self {
+                    $(Self::$name => $run,)*
+                };
+                run(args, plan, progress)
+            }
+        }
+    };
+    (@ pinned) => { true };
+    (@ free) => { false };
+}
+
+workloads! {
     /// Requests beside a plain UDP echo: one in a datagram, several, one agent, many (P1, P2, P3)
-    Echo,
+    Echo, pinned => |args, plan, progress| one(beside_echo::run(usize::from(args.in_flight), plan, progress));
     /// More and more load: closed loops with 1 to 256 in flight of 1 to many agents, open loops at given rates
-    Loads,
+    Loads, pinned => |args, plan, progress| one(loads::run(&args.rate, plan, progress));
     /// Requests among many sessions and their locks, drawn at random, beside few (P6)
-    Sessions,
+    Sessions, pinned => |args, plan, progress| one(sessions::run(sessions::Size::of(args.most_sessions, args.locks), plan, progress));
     /// Sessions that do nothing: datagrams, wake-ups and CPU of the server (P6)
-    Idle,
+    Idle, pinned => |args, plan, progress| one(idle::run(args.sessions as usize, plan, progress));
     /// One lock that several agents want at once: grants, demands, messages
-    Contended,
+    Contended, pinned => |_, plan, progress| one(contended::run(plan, progress));
     /// What the host has already: cached attributes, locks it holds, in process (P3, P4)
-    Cached,
+    Cached, free => |_, plan, progress| one(cached::run(plan, progress));
     /// Reads, changes, names made and taken away by many agents over a tree with a zipf distribution
-    Mixed,
+    Mixed, pinned => |_, plan, progress| one(mixed::run(plan, progress));
     /// A server that looks at its socket for a while before it sleeps, beside one that sleeps at once
-    Spin,
+    Spin, pinned => |_, plan, progress| one(spin::run(plan, progress));
     /// One answer to each of 32 peers: by one send each, as the driver does, and by one `sendmmsg`
-    Sends,
+    Sends, pinned => |_, plan, progress| one(sends::run(plan, progress));
     /// Ten thousand locks at once (P9)
-    Burst,
+    Burst, pinned => |args, plan, progress| one(burst::run(args.locks, plan, progress));
     /// A holder that stops, until another has its lock (P7)
-    Failover,
+    Failover, free => |args, plan, progress| one(failover::run(&args.lease_ms, plan, progress));
     /// Explicit renewals per request, beside the law (P8)
-    Renewals,
+    Renewals, pinned => |_, plan, progress| one(renewals::run(plan, progress));
     /// The same lock, durable write and read on etcd, ZooKeeper and Redis, where they are installed; idle sessions, failovers (P2)
-    Peers,
+    Peers, free => |args, plan, progress| peers(args, plan, progress);
     /// Durable changes beside a bare fdatasync and the echo: latency, and rate at 1 to 256 in flight (P5)
-    Durable,
+    Durable, free => |args, plan, progress| one(durable::run(&args.dir, plan, progress));
+}
+
+fn one(section: Result<Section, Trouble>) -> Result<Vec<Section>, Trouble> {
+    section.map(|section| vec![section])
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -251,32 +283,15 @@ fn bench(args: &Args, workloads: &[Workload]) -> Result<ExitCode, Trouble> {
 }
 
 fn measure(workload: Workload, args: &Args, plan: &Plan, progress: &Progress) -> Result<Vec<Section>, Trouble> {
-    // Processes under test pin themselves to their own core; those that have threads of their own are not pinned, nor is who asks them.
-    let pins = !matches!(workload, Workload::Cached | Workload::Failover | Workload::Durable | Workload::Peers);
+    let pins = workload.is_pinned();
     let plan = &if pins { *plan } else { Plan { cores: plan.cores.unpinned(), ..*plan } };
     if pins {
         plan.cores.pin_generator()?;
     } else {
         plan.cores.unpin_generator()?;
     }
-    let section = match workload {
-        Workload::Echo => beside_echo::run(usize::from(args.in_flight), plan, progress),
-        Workload::Loads => loads::run(&args.rate, plan, progress),
-        Workload::Sessions => sessions::run(sessions::Size::of(args.most_sessions, args.locks), plan, progress),
-        // A u32 fits a usize on every system with a mio poll.
-        Workload::Idle => idle::run(args.sessions as usize, plan, progress),
-        Workload::Contended => contended::run(plan, progress),
-        Workload::Cached => cached::run(plan, progress),
-        Workload::Mixed => mixed::run(plan, progress),
-        Workload::Spin => spin::run(plan, progress),
-        Workload::Sends => sends::run(plan, progress),
-        Workload::Burst => burst::run(args.locks, plan, progress),
-        Workload::Failover => failover::run(&args.lease_ms, plan, progress),
-        Workload::Renewals => renewals::run(plan, progress),
-        Workload::Peers => return peers(args, plan, progress),
-        Workload::Durable => durable::run(&args.dir, plan, progress),
-    };
-    section.map(|section| vec![Section { pinned: plan.cores.pinned.is_some(), ..section }])
+    let sections = workload.run(args, plan, progress)?;
+    Ok(sections.into_iter().map(|section| Section { pinned: plan.cores.pinned.is_some(), ..section }).collect())
 }
 
 #[cfg(feature = "peers")]
@@ -293,23 +308,8 @@ fn peers(_: &Args, _: &Plan, _: &Progress) -> Result<Vec<Section>, Trouble> {
 }
 
 impl Workload {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Echo => "echo",
-            Self::Loads => "loads",
-            Self::Sessions => "sessions",
-            Self::Idle => "idle",
-            Self::Contended => "contended",
-            Self::Cached => "cached",
-            Self::Mixed => "mixed",
-            Self::Spin => "spin",
-            Self::Sends => "sends",
-            Self::Burst => "burst",
-            Self::Failover => "failover",
-            Self::Renewals => "renewals",
-            Self::Peers => "peers",
-            Self::Durable => "durable",
-        }
+    fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 }
 
@@ -327,9 +327,9 @@ mod tests {
     #[test]
     fn workloads_are_commands_and_names_for_only() {
         for workload in Workload::value_variants() {
-            let args = Args::try_parse_from(["cistern-bench", workload.name()]).unwrap();
+            let args = Args::try_parse_from(["cistern-bench", &workload.name()]).unwrap();
             assert!(matches!(args.command, Some(Command::Measure(found)) if found == *workload));
-            assert_eq!(Args::try_parse_from(["cistern-bench", "--only", workload.name()]).unwrap().only, [*workload]);
+            assert_eq!(Args::try_parse_from(["cistern-bench", "--only", &workload.name()]).unwrap().only, [*workload]);
         }
     }
 }

@@ -14,7 +14,7 @@ use std::fmt::{self, Write as _};
 #[derive(Debug, Serialize)]
 pub(crate) struct Failed {
     /// Which.
-    pub(crate) workload: &'static str,
+    pub(crate) workload: String,
     /// Why, and what to do.
     pub(crate) why: String,
 }
@@ -118,7 +118,7 @@ mod tests {
         let mut section = Section::new("cached", "in process");
         section.rows.push(Row::new("stat of an object").with("ns", "ns/call", 92.0));
         let plan = Plan { span: Duration::from_millis(500), rounds: 7, cores: Cores::find().unwrap() };
-        let failed = vec![Failed { workload: "durable", why: "no such directory".to_owned() }];
+        let failed = vec![Failed { workload: "durable".to_owned(), why: "no such directory".to_owned() }];
         Report::new(&plan, vec![section], failed, others.map(|cores| Others { cores }))
     }
 
