@@ -29,7 +29,7 @@ type Shown = (u64, Node, Violation);
 
 /// Most runs for a bug, and most time.
 const SEEDS: u64 = 400;
-const BUDGET: Duration = Duration::from_secs(15);
+const BUDGET: Duration = Duration::from_secs(60);
 
 /// Bugs that no datagram shows, and why.
 const NOT_VISIBLE: &[(Bug, &str)] = &[
