@@ -23,7 +23,7 @@ const NOT_RUN: [(&str, &str); 6] = [
     ("--if-version 7", "names a version of a file of the reader's"),
     ("cistern demo", "has a test of its own"),
     ("rsync", "needs a second host"),
-    ("plan --from", "needs a capture of the reader's"),
+    ("plan --capture", "needs a capture of the reader's"),
     ("cistern serve", "is cisternd"),
     ("meta.example.net", "is a host of somebody else's"),
 ];

@@ -66,7 +66,7 @@ fn a_plan_from_a_capture_of_the_real_stack_counts_its_requests() {
     let path = path.to_str().unwrap();
     let output = server.cistern(&["ping", "--pcap", path, "-c", "8", "-i", "0.05"]);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-    let plan = json(&format!("plan --from {path} --recover-within 2s"));
+    let plan = json(&format!("plan --capture {path} --recover-within 2s"));
     let seen = &plan["capture"];
     assert_eq!((seen["sessions"].as_u64(), seen["foreign"].as_u64()), (Some(1), Some(0)));
     assert!(number(seen, "requests") >= 8.0, "{seen}");
@@ -90,7 +90,7 @@ fn what_no_plan_can_be_made_of_is_refused_in_words() {
     for (line, words) in [
         ("plan --rate 10/s --agents 1e308", "between 1e-30 and 1e30"),
         ("plan", "--rate"),
-        ("plan --rate 10/s --from x.pcap", "cannot be used with"),
+        ("plan --rate 10/s --capture x.pcap", "cannot be used with"),
         ("plan --rate 10/s --json --csv", "cannot be used with"),
         ("plan --rate 10/s --config /no/such/file", "/no/such/file"),
     ] {
@@ -98,7 +98,7 @@ fn what_no_plan_can_be_made_of_is_refused_in_words() {
         assert_eq!(output.status.code(), Some(2), "{line}: {}", said(&output));
         assert!(said(&output).contains(words) && output.stdout.is_empty(), "{line}: {}", said(&output));
     }
-    let output = run("plan --from /no/such/capture");
+    let output = run("plan --capture /no/such/capture");
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
 }
 

@@ -57,7 +57,7 @@ impl Why {
             Self::Vantage => "only a capture on the sender's host shows the order",
             Self::Outside => "only a capture by the process itself shows what it has received",
             Self::Forgotten => "too long ago",
-            Self::Unpromised => "the lease period is not known (--tau tells it)",
+            Self::Unpromised => "the lease period is not known (--lease tells it)",
             Self::Evicted => "an operator may have evicted the session (--no-evictions says that nobody has)",
             Self::LastHeard => "the server may go by what it heard last (--no-last-heard says that it does not)",
             Self::Foreign => "damaged on the way, or foreign",

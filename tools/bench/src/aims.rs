@@ -331,7 +331,7 @@ impl Verdict {
             (Some(true), _) => "reached".to_owned(),
             (Some(false), _) => "not reached".to_owned(),
             (None, []) => return format!("not in this run: {}", self.by),
-            (None, _) => format!("not measured: too few in this run; longer: {} --seconds N", self.by),
+            (None, _) => format!("not measured: too few in this run; longer: {} --duration DURATION", self.by),
         };
         let mut say = |more: &str| word.extend(["; ", more]);
         if let (Some(load), 2..) = (&self.load, self.loads) {

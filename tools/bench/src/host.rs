@@ -129,7 +129,7 @@ static CAPTURED: AtomicU32 = AtomicU32::new(0);
 
 /// From now on each server started writes what it sends and receives to a file of its own in `dir`: server-1.pcap, server-2.pcap, ...
 pub(crate) fn capture_into(dir: &Path) -> Result<(), Trouble> {
-    fs::create_dir_all(dir).map_err(Trouble::at("making the directory of --pcap"))?;
+    fs::create_dir_all(dir).map_err(Trouble::at("making the directory of --pcap-dir"))?;
     // Called once, so it is empty.
     let _ = CAPTURES.set(dir.to_owned());
     Ok(())

@@ -64,18 +64,18 @@ struct Args {
     /// Only these workloads; all of them without it
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     only: Vec<Workload>,
-    /// Length of one round of one side, in seconds (0.01 to 60)
-    #[arg(long, global = true, value_name = "N", default_value_t = 0.5, value_parser = seconds)]
-    seconds: f64,
+    /// Length of one round of one side (10 ms to 60 s)
+    #[arg(long, global = true, value_name = "DURATION", default_value = "500ms", value_parser = round)]
+    duration: Duration,
     /// Rounds of each side, after one that does not count (1 to 1000)
     #[arg(long, global = true, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: u32,
     /// echo: requests of one agent in flight in the cases with several (2 to 64)
     #[arg(long, global = true, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(2..=64))]
     in_flight: u8,
-    /// peers: longest warming up of one service for one kind of request, in seconds (0.01 to 60)
-    #[arg(long, global = true, value_name = "N", default_value_t = 20.0, value_parser = seconds)]
-    warm_up: f64,
+    /// peers: longest warming up of one service for one kind of request (10 ms to 60 s)
+    #[arg(long, global = true, value_name = "DURATION", default_value = "20s", value_parser = round)]
+    warm_up: Duration,
     /// idle, peers: open sessions that do nothing (64 to 1000000)
     #[arg(long, global = true, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(64..=1_000_000))]
     sessions: u32,
@@ -88,15 +88,15 @@ struct Args {
     /// burst: locks taken at once (64 to 100000; 10000). sessions: locks held by the many (10000 to 10000000; 10 each)
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=10_000_000))]
     locks: Option<u32>,
-    /// failover: lease periods in milliseconds (100 to 60000)
-    #[arg(long, global = true, value_name = "MS,...", value_delimiter = ',', default_values_t = [100, 200, 500, 2_000], value_parser = clap::value_parser!(u64).range(100..=60_000))]
-    lease_ms: Vec<u64>,
+    /// failover: lease periods (100 ms to 60 s)
+    #[arg(long, global = true, value_name = "DURATION,...", value_delimiter = ',', default_values = ["100ms", "200ms", "500ms", "2s"], value_parser = lease_ms)]
+    lease: Vec<u64>,
     /// durable, peers: a directory on the disk to be measured
     #[arg(long, global = true, value_name = "DIR", default_value = "/var/tmp")]
     dir: PathBuf,
     /// Write what each server under test sends and receives to DIR/server-1.pcap, ...; figures are then those of a server that captures
     #[arg(long, global = true, value_name = "DIR")]
-    pcap: Option<PathBuf>,
+    pcap_dir: Option<PathBuf>,
     /// Draw charts of the run into DIR, an SVG file each: cpu, latency, throughput, sessions, failover, renewals, durable, peers; scaling
     #[arg(long, global = true, value_name = "DIR")]
     svg: Option<PathBuf>,
@@ -117,7 +117,7 @@ Examples:
   cistern-bench --svg charts                      the same, drawn too
   cistern-bench echo --rounds 15                  one workload, more rounds
   cistern-bench durable --dir /srv/cistern        on the disk that matters
-  cistern-bench failover --lease-ms 100,2000 --rounds 25
+  cistern-bench failover --lease 100ms,2s --rounds 25
   cistern-bench sessions --most-sessions 1000000  requests among a million sessions and ten million locks (P6): needs 8 GB of
                                                   memory, and minutes until all are open and held, more where others run
   cistern-bench scale --most-locks 1000000        large tables beside small ones; 10,000,000 locks take some GB of memory
@@ -213,7 +213,7 @@ workloads! {
     /// Ten thousand locks at once (P9)
     Burst, pinned => |args, plan, progress| one(burst::run(args.locks, plan, progress));
     /// A holder that stops, until another has its lock (P7)
-    Failover, free => |args, plan, progress| one(failover::run(&args.lease_ms, plan, progress));
+    Failover, free => |args, plan, progress| one(failover::run(&args.lease, plan, progress));
     /// Explicit renewals per request, beside the law (P8)
     Renewals, pinned => |_, plan, progress| one(renewals::run(plan, progress));
     /// The same lock, durable write and read on etcd, ZooKeeper and Redis, where they are installed; idle sessions, failovers (P2)
@@ -226,9 +226,14 @@ fn one(section: Result<Section, Trouble>) -> Result<Vec<Section>, Trouble> {
     section.map(|section| vec![section])
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if (0.01..=60.0).contains(&seconds) { Ok(seconds) } else { Err("must be 0.01 to 60".to_owned()) }
+fn round(text: &str) -> Result<Duration, String> {
+    let span = cistern_text::duration(text)?;
+    if (0.01..=60.0).contains(&span.as_secs_f64()) { Ok(span) } else { Err("must be 10 ms to 60 s".to_owned()) }
+}
+
+fn lease_ms(text: &str) -> Result<u64, String> {
+    let ms = u64::try_from(cistern_text::duration(text)?.as_millis()).unwrap_or(u64::MAX);
+    if (100..=60_000).contains(&ms) { Ok(ms) } else { Err("must be 100 ms to 60 s".to_owned()) }
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -238,7 +243,7 @@ fn rate(text: &str) -> Result<f64, String> {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let captures = args.pcap.as_deref().map_or(Ok(()), host::capture_into);
+    let captures = args.pcap_dir.as_deref().map_or(Ok(()), host::capture_into);
     let result = captures.and_then(|()| match &args.command {
         Some(Command::UnderTest { role, setup }) => under_test::serve(*role, setup).map(|()| ExitCode::SUCCESS),
         Some(Command::Holder { server, path }) => holder::run(*server, path).map(|()| ExitCode::SUCCESS),
@@ -264,7 +269,7 @@ fn main() -> ExitCode {
 
 fn bench(args: &Args, workloads: &[Workload]) -> Result<ExitCode, Trouble> {
     let (cores, begun) = (Cores::find()?, Busy::now());
-    let plan = Plan { span: Duration::from_secs_f64(args.seconds), rounds: args.rounds, cores };
+    let plan = Plan { span: args.duration, rounds: args.rounds, cores };
     let (mut sections, mut failed) = (Vec::new(), Vec::new());
     let progress = Progress::new();
     for workload in workloads {
@@ -296,7 +301,7 @@ fn measure(workload: Workload, args: &Args, plan: &Plan, progress: &Progress) ->
 
 #[cfg(feature = "peers")]
 fn peers(args: &Args, plan: &Plan, progress: &Progress) -> Result<Vec<Section>, Trouble> {
-    let extent = peers::Extent { sessions: args.sessions as usize, warm_up: Duration::from_secs_f64(args.warm_up) };
+    let extent = peers::Extent { sessions: args.sessions as usize, warm_up: args.warm_up };
     peers::run(&args.dir, extent, plan, progress)
 }
 

@@ -11,7 +11,7 @@ fn bench(args: &[&str]) -> Output {
 
 /// One short round of a workload.
 fn short(workload: &str, more: &[&str]) -> Value {
-    let seconds: &[&str] = if more.contains(&"--seconds") { &[] } else { &["--seconds", "0.03"] };
+    let seconds: &[&str] = if more.contains(&"--duration") { &[] } else { &["--duration", "30ms"] };
     let output = bench(&[&[workload, "--rounds", "1", "--json"], seconds, more].concat());
     assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
     serde_json::from_slice(&output.stdout).expect("JSON")
@@ -162,7 +162,7 @@ fn burst_ends_with_every_lock_granted_once() {
 
 #[test]
 fn failover_never_comes_before_the_holder_s_lease_is_over() {
-    let report = short("failover", &["--lease-ms", "200"]);
+    let report = short("failover", &["--lease", "200ms"]);
     let rows = rows(&report, "failover");
     assert_eq!(rows.len(), 4);
     for row in rows {
@@ -175,7 +175,7 @@ fn failover_never_comes_before_the_holder_s_lease_is_over() {
 
 #[test]
 fn renewals_on_purpose_are_counted_at_every_load_and_fewer_with_more_requests() {
-    let report = short("renewals", &["--seconds", "0.3"]);
+    let report = short("renewals", &["--duration", "300ms"]);
     let rows = rows(&report, "renewals");
     let loads: Vec<&Value> = rows.iter().filter(|row| load(row).starts_with('f')).collect();
     assert_eq!(loads.len(), 6);
@@ -224,7 +224,7 @@ fn large_tables_are_measured_beside_small_ones_and_an_idle_core_wants_nothing() 
 #[cfg(feature = "peers")]
 #[test]
 fn services_that_are_installed_are_measured_and_others_are_named() {
-    let report = short("peers", &["--dir", env!("CARGO_TARGET_TMPDIR"), "--sessions", "64", "--warm-up", "0.05"]);
+    let report = short("peers", &["--dir", env!("CARGO_TARGET_TMPDIR"), "--sessions", "64", "--warm-up", "50ms"]);
     let section = |name: &str| {
         let found = report["sections"].as_array().expect("a list").iter().find(|section| section["name"] == name);
         found.unwrap_or_else(|| panic!("no section {name}"))
@@ -258,7 +258,7 @@ fn impossible_option_is_refused_in_one_clear_line() {
 
 #[test]
 fn workload_that_cannot_be_measured_is_named_with_the_reason() {
-    let output = bench(&["durable", "--dir", "/nonexistent", "--seconds", "0.03", "--rounds", "1"]);
+    let output = bench(&["durable", "--dir", "/nonexistent", "--duration", "30ms", "--rounds", "1"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stdout).contains("durable could not be measured"), "{output:?}");
 }

@@ -34,7 +34,7 @@ Examples:
   cistern-dump --stats run.pcap             messages, round trips, retransmissions, what renewing cost
   cistern-dump --ladder failover.html run.pcap   who said what to whom, with leases and locks as bars
   cistern-dump --json run.pcap | jq -r 'select(.kind == \"NACK\") | .time'
-  cistern-dump --name 10.0.0.1:7311=server --from +10 --to +12.5 run.pcap
+  cistern-dump --name 10.0.0.1:7311=server --since +10 --until +12.5 run.pcap
 
 Exit status:
   0   all was read
@@ -74,7 +74,7 @@ Examples:
   cistern-dump audit --vantage server --complete server.pcap    tcpdump on the server's host, which dropped nothing
   cistern-dump audit --vantage agent-process --complete agent.pcap
                                                                 what --pcap of a program has written
-  cistern-dump audit --tau 2s late.pcap                         sessions were opened before the capture began
+  cistern-dump audit --lease 2s late.pcap                       sessions were opened before the capture began
   cistern-dump audit --json run.pcap | jq '.violations'
   cargo run --release -p cistern-dump --features bugs -- audit --bugs
 
@@ -146,8 +146,8 @@ pub struct Form {
     #[arg(long)]
     pub stats: bool,
     /// The lease period of sessions whose WELCOME is not in the capture, which alone tells it: 2s, 500ms
-    #[arg(long, value_name = "SPAN", value_parser = span)]
-    pub tau: Option<Duration>,
+    #[arg(long, value_name = "DURATION", value_parser = span)]
+    pub lease: Option<Duration>,
     /// Where agents begin to renew, as a fraction of the lease period; for the renewals that --stats expects
     #[arg(long, value_name = "FRACTION", default_value_t = 0.6, requires = "stats", value_parser = fraction)]
     pub renewing_at: f64,
@@ -178,10 +178,10 @@ pub struct Select {
     /// From this time on: 04:50:09.5 (UTC, on the day of the first datagram), +2.5 (seconds after it), 2026-11-22T04:50:09Z, or seconds
     /// since 1970
     #[arg(long, value_name = "TIME")]
-    pub from: Option<When>,
+    pub since: Option<When>,
     /// Up to this time, in the same forms
     #[arg(long, value_name = "TIME")]
-    pub to: Option<When>,
+    pub until: Option<When>,
     /// End after so many datagrams were shown
     #[arg(long, short = 'c', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
@@ -238,8 +238,8 @@ mod tests {
     fn spans_have_a_unit_and_are_not_nothing() {
         assert_eq!((span("2s"), span("500ms")), (Ok(Duration::from_secs(2)), Ok(Duration::from_millis(500))));
         assert!(["2sss", "0s", "-1s", "1.8446744073709550e19s", "61m", "soon", ""].iter().all(|text| span(text).is_err()));
-        let audit = |tau| Cli::try_parse_from(["cistern-dump", "audit", "--tau", tau, "a.pcap"]).map(|cli| cli.command);
-        assert!(matches!(audit("1m"), Ok(Some(Command::Audit(args))) if args.tau == Some(Duration::from_secs(60))));
+        let audit = |tau| Cli::try_parse_from(["cistern-dump", "audit", "--lease", tau, "a.pcap"]).map(|cli| cli.command);
+        assert!(matches!(audit("1m"), Ok(Some(Command::Audit(args))) if args.lease == Some(Duration::from_secs(60))));
         assert!(["2sss", "0s", "1.8446744073709550e19s"].iter().all(|tau| audit(tau).is_err()));
     }
 

@@ -137,10 +137,10 @@ impl<'a> Filter<'a> {
     pub fn look(&mut self, packet: &Packet<'_>) -> Shown {
         let first = *self.first.get_or_insert(packet.at);
         let instant = |when: Option<When>| when.map(|when| when.instant(first));
-        if instant(self.select.to).is_some_and(|to| packet.at > to) {
+        if instant(self.select.until).is_some_and(|to| packet.at > to) {
             return Shown::NothingMore;
         }
-        if instant(self.select.from).is_some_and(|from| packet.at < from) || !self.concerns(packet) {
+        if instant(self.select.since).is_some_and(|from| packet.at < from) || !self.concerns(packet) {
             return Shown::Nothing;
         }
         let Ok(datagram) = &packet.content else {

@@ -86,9 +86,9 @@ impl<'a> Walk<'a> {
         let view = if let Some(path) = &form.ladder {
             View::Ladder(Box::new(Ladder::new(path)?))
         } else if form.stats {
-            View::Stats(Box::new(Stats::new(form.json, form.renewing_at, form.tau)))
+            View::Stats(Box::new(Stats::new(form.json, form.renewing_at, form.lease)))
         } else if form.leases {
-            View::Leases(Box::new(Leases::new(form.json, form.tau)))
+            View::Leases(Box::new(Leases::new(form.json, form.lease)))
         } else if form.json {
             View::Records(names)
         } else {
@@ -98,9 +98,9 @@ impl<'a> Walk<'a> {
         Ok(Self {
             filter: Filter::new(&args.select),
             labels: Labels::new(form.names.clone(), form.labels),
-            memory: Memory::new(form.tau),
+            memory: Memory::new(form.lease),
             recogniser: Recogniser::default(),
-            follow: form.follow.clone().map(|session| Follow::new(session, form.tau)),
+            follow: form.follow.clone().map(|session| Follow::new(session, form.lease)),
             view,
             file: file.map_err(|e| Failure::new(EXIT_IO, e.to_string()))?,
             most: args.select.count.unwrap_or(u64::MAX),

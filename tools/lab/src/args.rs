@@ -18,11 +18,11 @@ Examples:
   cistern-lab gc --term 10s --clients 100 --sharing 10 --approval unicast
   cistern-lab gc --term 10s --clients 100 --installed 50%
   cistern-lab table
-  cistern-lab availability --lambda 1/h --mu 0.5/s --tau 2s --rho 10/s
+  cistern-lab availability --lambda 1/h --mu 0.5/s --lease 2s --rho 10/s
   cistern-lab choose-k --delta 0.1 --epsilon 0.01
   cistern-lab compare --agents 100 --objects 1000
   cistern-lab simulate --svg simulated.svg
-  cistern-lab measure --for 20s --svg measured.svg
+  cistern-lab measure --duration 20s --svg measured.svg
 
 docs/models.md shows the pictures and says what they mean. Exit status: 0 success, 1 a picture cannot be written, 2 wrong usage.";
 
@@ -103,8 +103,8 @@ pub(crate) struct Availability {
     #[arg(long, value_name = "RATE", value_parser = rate, allow_hyphen_values = true)]
     pub(crate) mu: f64,
     /// Lease period
-    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
-    pub(crate) tau: f64,
+    #[arg(long, value_name = "DURATION", value_parser = time, allow_hyphen_values = true)]
+    pub(crate) lease: f64,
     /// Rate of ordinary requests
     #[arg(long, value_name = "RATE", value_parser = rate, allow_hyphen_values = true)]
     pub(crate) rho: f64,
@@ -151,7 +151,7 @@ pub(crate) struct GcFigure {
 #[derive(Args, Debug)]
 pub(crate) struct Gc {
     /// Lease term
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "10s", allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = time, default_value = "10s", allow_hyphen_values = true)]
     pub(crate) term: f64,
     /// Caches
     #[arg(long, value_name = "COUNT", value_parser = count, default_value = "1", allow_hyphen_values = true)]
@@ -172,7 +172,7 @@ pub(crate) struct Gc {
     #[arg(long, value_name = "SHARE", value_parser = fraction, allow_hyphen_values = true)]
     pub(crate) installed: Option<f64>,
     /// Time between these multicasts; else the term
-    #[arg(long, value_name = "TIME", value_parser = time, requires = "installed", allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = time, requires = "installed", allow_hyphen_values = true)]
     pub(crate) every: Option<f64>,
     #[command(flatten)]
     pub(crate) shown: Shown,
@@ -213,10 +213,10 @@ pub(crate) struct Compare {
     #[arg(long, value_name = "RATE", value_parser = rate, default_value = "10/s", allow_hyphen_values = true)]
     pub(crate) rate: f64,
     /// Lease period
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "2s", allow_hyphen_values = true)]
-    pub(crate) tau: f64,
+    #[arg(long, value_name = "DURATION", value_parser = time, default_value = "2s", allow_hyphen_values = true)]
+    pub(crate) lease: f64,
     /// Term of the long leases on objects beside volume leases
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "10m", allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = time, default_value = "10m", allow_hyphen_values = true)]
     pub(crate) long_term: f64,
     #[command(flatten)]
     pub(crate) network: Network,
@@ -234,7 +234,7 @@ pub(crate) struct Simulate {
     pub(crate) seed: u64,
     /// A capture (pcap or pcapng) of a server's traffic, whose requests are replayed, too
     #[arg(long, value_name = "FILE")]
-    pub(crate) from: Option<PathBuf>,
+    pub(crate) capture: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) shown: Shown,
 }
@@ -242,11 +242,11 @@ pub(crate) struct Simulate {
 #[derive(Args, Debug)]
 pub(crate) struct Measure {
     /// Lease period
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "200ms", allow_hyphen_values = true)]
-    pub(crate) tau: f64,
-    /// How long
-    #[arg(long = "for", value_name = "TIME", value_parser = time, default_value = "20s", allow_hyphen_values = true)]
-    pub(crate) span: f64,
+    #[arg(long, value_name = "DURATION", value_parser = time, default_value = "200ms", allow_hyphen_values = true)]
+    pub(crate) lease: f64,
+    /// Length of the measurement
+    #[arg(long, value_name = "DURATION", value_parser = time, default_value = "20s", allow_hyphen_values = true)]
+    pub(crate) duration: f64,
     /// Agents for each rate of requests
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) agents: u32,
@@ -261,9 +261,9 @@ pub(crate) struct Measure {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Network {
     /// Mean time between failures of an agent's network
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "1d", allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = time, default_value = "1d", allow_hyphen_values = true)]
     pub(crate) fail_every: f64,
     /// Mean time until it is mended
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "2s", allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = time, default_value = "2s", allow_hyphen_values = true)]
     pub(crate) repair: f64,
 }

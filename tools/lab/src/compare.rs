@@ -26,10 +26,10 @@ const OBJECTS_MAX: f64 = 1e6;
 
 /// Which flags make the quantities that models refuse.
 const FLAGS: &[(&str, &str)] = &[
-    ("ρτ", "--rate, --tau"),
-    ("λτ", "--fail-every, --tau"),
-    ("μτ", "--repair, --tau"),
-    ("στ", "--reads, --objects, --volumes, --tau, --long-term"),
+    ("ρτ", "--rate, --lease"),
+    ("λτ", "--fail-every, --lease"),
+    ("μτ", "--repair, --lease"),
+    ("στ", "--reads, --objects, --volumes, --lease, --long-term"),
     ("the number of volumes", "--volumes, --objects"),
 ];
 
@@ -42,8 +42,8 @@ struct Compared {
 }
 
 pub(crate) fn compare(args: &Compare) -> Result<(), Failure> {
-    let costs = cluster(args, args.tau).compare().map_err(refused_for(FLAGS))?;
-    let simulated = costs.iter().map(|cost| messages_simulated(args, cost.name, args.tau, SIMULATED)).collect::<Result<Vec<_>, _>>();
+    let costs = cluster(args, args.lease).compare().map_err(refused_for(FLAGS))?;
+    let simulated = costs.iter().map(|cost| messages_simulated(args, cost.name, args.lease, SIMULATED)).collect::<Result<Vec<_>, _>>();
     let simulated = simulated.map_err(refused_for(FLAGS))?;
     let all: Vec<Compared> =
         costs.iter().cloned().zip(simulated).map(|(cost, messages_simulated)| Compared { cost, messages_simulated }).collect();
@@ -71,7 +71,7 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Failure> {
         || {
             line(format!(
                 "{} agents with {} objects each, τ = {} s; an agent reads an object {} times and sends {} other requests a second:\n",
-                args.agents, args.objects, args.tau, args.reads, args.rate
+                args.agents, args.objects, args.lease, args.reads, args.rate
             ))?;
             let mut columns = schemes::columns(&costs);
             let simulated =
@@ -132,7 +132,7 @@ fn cluster(args: &Compare, tau: f64) -> Cluster {
 }
 
 pub(crate) fn picture(args: &Compare) -> Result<Figure, Invalid> {
-    let x = Axis::log("lease period τ, s", args.tau / 20.0, args.tau * 20.0);
+    let x = Axis::log("lease period τ, s", args.lease / 20.0, args.lease * 20.0);
     let mut curves: Vec<Curve> = Vec::new();
     for tau in x.places(120) {
         for (i, cost) in cluster(args, tau).compare()?.into_iter().enumerate() {

@@ -58,8 +58,10 @@ struct Point {
 }
 
 pub(crate) fn measure(args: &Measure) -> Result<(), Failure> {
-    if !(0.1..=60.0).contains(&args.tau) || args.span < 10.0 * args.tau || args.span > 3_600.0 {
-        return Err(Failure::usage("--tau must be 100 ms to 60 s, and --for ten times as long at least, and at most an hour".to_owned()));
+    if !(0.1..=60.0).contains(&args.lease) || args.duration < 10.0 * args.lease || args.duration > 3_600.0 {
+        return Err(Failure::usage(
+            "--lease must be 100 ms to 60 s, and --duration ten times as long at least, and at most an hour".to_owned(),
+        ));
     }
     let points = points(args, &run(args)?).map_err(refused)?;
     let mut rows = vec![row([&"policy", &"tau_rho", &"requests", &"keep_alives", &"measured", &"solved", &"simulated", &"real_cores"])];
@@ -77,8 +79,8 @@ pub(crate) fn measure(args: &Measure) -> Result<(), Failure> {
             line(format!(
                 "A server and {} agents on loopback, τ = {} s, for {} s:\n",
                 RATES.len() * OPPORTUNISTIC.len() * args.agents as usize,
-                args.tau,
-                args.span
+                args.lease,
+                args.duration
             ))?;
             let number = |n: f64| Magnitude::new(n).to_string();
             let head = row([&"τρ", &"policy", &"requests", &"keep-alives", &"measured", &"solved", &"simulated", &"real cores"]);
@@ -106,7 +108,7 @@ struct Part {
 fn run(args: &Measure) -> Result<Vec<(Part, Seen)>, Failure> {
     let end = End::catch()?;
     let dir = tempfile::tempdir().map_err(|e| Failure::failed(format!("no temporary directory: {e}")))?;
-    let server = LocalServer::start(Duration::from_secs_f64(args.tau)).map_err(|e| Failure::failed(format!("the server: {e}")))?;
+    let server = LocalServer::start(Duration::from_secs_f64(args.lease)).map_err(|e| Failure::failed(format!("the server: {e}")))?;
     let address = &server.address.to_string();
     let parts = OPPORTUNISTIC.into_iter().flat_map(|opportunistic| {
         (0..RATES.len()).flat_map(move |rate| (0..args.agents).map(move |number| Part { opportunistic, rate, number }))
@@ -114,7 +116,7 @@ fn run(args: &Measure) -> Result<Vec<(Part, Seen)>, Failure> {
     let (mut progress, end, dir) = (Progress::default(), &end, dir.path());
     std::thread::scope(|scope| {
         let threads: Vec<_> = parts.map(|part| (part, scope.spawn(move || agent(args, end, address, part, dir)))).collect();
-        let until = Instant::now() + Duration::from_secs_f64(args.span);
+        let until = Instant::now() + Duration::from_secs_f64(args.duration);
         while Instant::now() < until && threads.iter().any(|(_, thread)| !thread.is_finished()) {
             progress.tell(&format!("measuring: {} s to go", (until - Instant::now()).as_secs()));
             end.wait(Duration::from_millis(50));
@@ -150,14 +152,14 @@ fn agent(args: &Measure, end: &End, server: &str, part: Part, dir: &Path) -> Res
     let mut random = ChaCha12Rng::seed_from_u64(args.seed ^ (rate as u64) << 52 ^ u64::from(number) << 20);
     let (start, mut at) = (Instant::now(), 0.0);
     loop {
-        at += -(1.0 - random.random::<f64>()).ln() * args.tau / RATES[rate];
-        if at >= args.span {
+        at += -(1.0 - random.random::<f64>()).ln() * args.lease / RATES[rate];
+        if at >= args.duration {
             break;
         }
         wait_until(end, start + Duration::from_secs_f64(at))?;
         client.ping().wait()?;
     }
-    wait_until(end, start + Duration::from_secs_f64(args.span))?;
+    wait_until(end, start + Duration::from_secs_f64(args.duration))?;
     let to = now();
     drop(held);
     drop(client);
@@ -208,7 +210,7 @@ fn now() -> Duration {
 fn points(args: &Measure, seen: &[(Part, Seen)]) -> Result<Vec<Point>, Invalid> {
     #[expect(clippy::cast_precision_loss, reason = "counts of datagrams")]
     let float = |count: u64| count as f64;
-    let periods = args.span / args.tau * f64::from(args.agents);
+    let periods = args.duration / args.lease * f64::from(args.agents);
     let mut points = Vec::new();
     for (rate, opportunistic) in (0..RATES.len()).flat_map(|rate| OPPORTUNISTIC.map(|opportunistic| (rate, opportunistic))) {
         let of = seen.iter().filter(|(part, _)| (part.rate, part.opportunistic) == (rate, opportunistic));

@@ -83,7 +83,8 @@ const RUNS: [Run; 4] = [
 ];
 
 pub(crate) fn simulate(args: &Simulate) -> Result<(), Failure> {
-    let trace = args.from.as_deref().map(capture::read).transpose().map_err(Failure::failed)?.map(|seen| Arrivals::Traced(seen.in_order));
+    let trace =
+        args.capture.as_deref().map(capture::read).transpose().map_err(Failure::failed)?.map(|seen| Arrivals::Traced(seen.in_order));
     let pairs = run(args, trace.as_ref()).map_err(refused)?;
     let mut rows = vec![row([&"quantity", &"policy", &"arrivals", &"x", &"solved", &"simulated", &"off"])];
     rows.extend(pairs.iter().map(|p| row([&p.quantity, &p.policy, &p.arrivals, &p.x, &p.solved, &p.simulated, &p.off])));

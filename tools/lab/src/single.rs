@@ -29,7 +29,7 @@ struct OverheadAnswer {
 const OVERHEAD_FLAGS: &[(&str, &str)] =
     &[("ρτ", "--tau-rho"), ("λτ", "--lambda, --tau-rho"), ("μτ", "--mu, --tau-rho"), ("στ", "--sigma, --tau-rho")];
 const AVAILABILITY_FLAGS: &[(&str, &str)] =
-    &[("ρτ", "--rho, --tau"), ("λτ", "--lambda, --tau"), ("μτ", "--mu, --tau"), ("στ", "--sigma, --tau")];
+    &[("ρτ", "--rho, --lease"), ("λτ", "--lambda, --lease"), ("μτ", "--mu, --lease"), ("στ", "--sigma, --lease")];
 
 pub(crate) fn overhead(args: &Overhead) -> Result<(), Failure> {
     let answer = overhead_of(args, args.tau_rho).map_err(refused_for(OVERHEAD_FLAGS))?;
@@ -151,13 +151,13 @@ pub(crate) fn availability(args: &Availability) -> Result<(), Failure> {
         available: Both { opportunistic: by_requests.valid, explicit: on_purpose.valid },
         lambda_per_s: args.lambda,
         mu_per_s: args.mu,
-        tau_s: args.tau,
+        tau_s: args.lease,
         rho_per_s: args.rho,
         k: args.k,
     };
     let rows = [
         row([&"lambda_per_s", &"mu_per_s", &"tau_s", &"rho_per_s", &"k", &"opportunistic", &"explicit"]),
-        row([&args.lambda, &args.mu, &args.tau, &args.rho, &args.k, &digits(&opportunistic), &digits(&explicit)]),
+        row([&args.lambda, &args.mu, &args.lease, &args.rho, &args.k, &digits(&opportunistic), &digits(&explicit)]),
     ];
     show(
         &args.shown,
@@ -171,7 +171,7 @@ pub(crate) fn availability(args: &Availability) -> Result<(), Failure> {
                 Magnitude::new(1.0 / args.mu),
                 Magnitude::new(args.lambda / (args.lambda + args.mu))
             ))?;
-            line(format!("Share of the time for which an agent with a lease of {} s is without its data:\n", args.tau))?;
+            line(format!("Share of the time for which an agent with a lease of {} s is without its data:\n", args.lease))?;
             table(&[
                 row([&"  renewed by every request", &opportunistic, &format!("{} s a day", opportunistic * 86_400.0)]),
                 row([&"  renewed only on purpose", &explicit, &format!("{} s a day", explicit * 86_400.0)]),
@@ -188,12 +188,12 @@ pub(crate) fn availability(args: &Availability) -> Result<(), Failure> {
 
 /// Share of outages shorter than τ.
 fn bridged(args: &Availability) -> String {
-    format!("{:.1} %", -(-args.mu * args.tau).exp_m1() * 100.0)
+    format!("{:.1} %", -(-args.mu * args.lease).exp_m1() * 100.0)
 }
 
 fn availability_lease(args: &Availability) -> Lease {
     Lease {
-        tau: args.tau,
+        tau: args.lease,
         rho: args.rho,
         lambda: args.lambda,
         mu: args.mu,
@@ -203,20 +203,20 @@ fn availability_lease(args: &Availability) -> Lease {
 }
 
 fn availability_picture(args: &Availability) -> Result<Figure, Invalid> {
-    let x = Axis::log("lease period τ, s", args.tau / 20.0, args.tau * 5.0);
+    let x = Axis::log("lease period τ, s", args.lease / 20.0, args.lease * 5.0);
     let at = |tau: f64, explicit: bool| {
         let lease = Lease { tau, ..availability_lease(args) };
         Ok(if explicit { lease.explicit() } else { lease }.solve()?.unavailability().rounded())
     };
     let xs = x.places(200);
     let curves = vec![Curve::of("explicit", &xs, |tau| at(tau, true))?, Curve::of("opportunistic", &xs, |tau| at(tau, false))?];
-    let mark = |y| Mark { of: "asked for".to_owned(), x: args.tau, y };
+    let mark = |y| Mark { of: "asked for".to_owned(), x: args.lease, y };
     Ok(Figure {
         title: format!("Share of time without data, λ = {}/s, μ = {}/s, ρ = {}/s", short(args.lambda), short(args.mu), short(args.rho)),
         x,
         y: decades("data unavailable, Pr(Sx) + Pr(Fx)", &curves),
         curves,
-        marks: vec![mark(at(args.tau, true)?), mark(at(args.tau, false)?)],
+        marks: vec![mark(at(args.lease, true)?), mark(at(args.lease, false)?)],
         notes: vec![],
     })
 }

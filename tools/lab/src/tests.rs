@@ -45,7 +45,7 @@ fn every_flag_of_a_number_refuses_what_is_none() {
         "cistern-lab choose-k --delta",
         "cistern-lab choose-k --epsilon",
         "cistern-lab compare --agents",
-        "cistern-lab compare --tau",
+        "cistern-lab compare --lease",
         "cistern-lab simulate --requests",
     ] {
         for bad in ["0", "-1", "nan", "inf", "-inf", "1e999", "ten"] {

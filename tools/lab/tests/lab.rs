@@ -51,12 +51,12 @@ fn states_are_counted_in_each_way() {
 
 #[test]
 fn unavailability_is_less_with_opportunistic_renewal_and_less_than_the_outages() {
-    let answer = json("availability --lambda 1/h --mu 0.5/s --tau 2s --rho 10/s");
+    let answer = json("availability --lambda 1/h --mu 0.5/s --lease 2s --rho 10/s");
     let (opportunistic, explicit) = (number(&answer, "opportunistic"), number(&answer, "explicit"));
     assert!(0.0 < opportunistic && opportunistic < explicit && explicit < 2.0 / 3_602.0);
     near(number(&answer["available"], "explicit"), 1.0 - explicit);
     // The same in other units.
-    assert_eq!(json("availability --lambda 24/d --mu 30/min --tau 2000ms --rho 600/m"), answer);
+    assert_eq!(json("availability --lambda 24/d --mu 30/min --lease 2000ms --rho 600/m"), answer);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn one_term_is_solved_with_any_approval_and_with_installed_files() {
 
 #[test]
 fn what_is_available_has_its_own_digits() {
-    let answer = json("availability --lambda 1e12/s --mu 1e-9/s --tau 2s --rho 10/s");
+    let answer = json("availability --lambda 1e12/s --mu 1e-9/s --lease 2s --rho 10/s");
     let available = number(&answer["available"], "opportunistic");
     // Of the balance equations with 80 digits, stage by stage; 1 less the rest has seven.
     assert!((available / 1.999_999_996e-9 - 1.0).abs() < 1e-11, "{available:e}");
@@ -156,14 +156,14 @@ fn points_that_are_far_off_say_why_and_end_in_a_failure() {
 /// Counts what real processes sent; how near it is to the solution depends on how busy the machine is, so only the order is claimed.
 #[test]
 fn measured_overhead_is_less_with_opportunistic_renewal() {
-    let points = json("measure --tau 200ms --for 4s --agents 2");
+    let points = json("measure --lease 200ms --duration 4s --agents 2");
     let points = points.as_array().unwrap();
     assert_eq!(points.len(), 10);
     let of = |policy: &str, field: &str| points.iter().filter(|p| p["policy"] == policy).map(|p| number(p, field)).collect::<Vec<_>>();
     let (opportunistic, explicit) = (of("opportunistic", "measured"), of("explicit", "measured"));
     assert!(of("opportunistic", "requests").iter().all(|requests| *requests > 0.0) && explicit.iter().all(|overhead| *overhead > 0.0));
     assert!(opportunistic[4] < explicit[4], "{points:?}");
-    let refused = run("measure --tau 10s --for 20s");
+    let refused = run("measure --lease 10s --duration 20s");
     assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
 }
 
@@ -178,12 +178,12 @@ fn what_no_model_can_be_solved_for_is_refused_in_words() {
         ("overhead --tau-rho 1e29", "no digits are promised"),
         ("overhead --tau-rho 10 --k 0", "1..=1000000"),
         ("overhead --tau-rho 10 --k 10000000", "1..=1000000"),
-        ("availability --lambda 0 --mu 1 --tau 1s --rho 1", "above zero"),
-        ("availability --lambda 1 --mu 1e-17 --tau 1s --rho 1", "no digits are promised"),
-        ("availability --lambda 1 --mu 1 --tau 1w --rho 1", "no unit of time"),
+        ("availability --lambda 0 --mu 1 --lease 1s --rho 1", "above zero"),
+        ("availability --lambda 1 --mu 1e-17 --lease 1s --rho 1", "no digits are promised"),
+        ("availability --lambda 1 --mu 1 --lease 1w --rho 1", "no unit of time"),
         ("choose-k --delta 2", "below 1"),
         ("figure 9", "7..=8"),
-        ("availability --lambda 1e-320/d --mu 1/s --tau 2s --rho 10/s", "between 1e-30 and 1e30"),
+        ("availability --lambda 1e-320/d --mu 1/s --lease 2s --rho 10/s", "between 1e-30 and 1e30"),
         ("compare --agents 1e308", "between 1e-30 and 1e30"),
         ("compare --objects 1e13", "at most 1e12"),
     ] {
@@ -191,7 +191,7 @@ fn what_no_model_can_be_solved_for_is_refused_in_words() {
         assert_eq!(output.status.code(), Some(2), "{line}: {}", said(&output));
         assert!(said(&output).contains(words) && output.stdout.is_empty(), "{line}: {}", said(&output));
     }
-    let output = run("simulate --from /no/such/capture");
+    let output = run("simulate --capture /no/such/capture");
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
 }
 
@@ -210,11 +210,11 @@ fn extreme_quantities_are_solved_or_refused() {
             ],
         ),
         (
-            "availability --lambda 1/h --mu 0.5/s --tau 2s --rho 10/s",
+            "availability --lambda 1/h --mu 0.5/s --lease 2s --rho 10/s",
             &[
                 ("--lambda", &RATES),
                 ("--mu", &RATES),
-                ("--tau", &TIMES),
+                ("--lease", &TIMES),
                 ("--rho", &RATES),
                 ("--sigma", &RATES),
                 ("--k", &["1", "1000000"]),
@@ -230,7 +230,7 @@ fn extreme_quantities_are_solved_or_refused() {
                 ("--agents 1e12 --volumes 1e12 --objects", &NUMBERS),
                 ("--reads", &RATES),
                 ("--rate", &RATES),
-                ("--tau", &TIMES),
+                ("--lease", &TIMES),
                 ("--long-term", &TIMES),
                 ("--fail-every", &TIMES),
                 ("--repair", &TIMES),
@@ -242,7 +242,9 @@ fn extreme_quantities_are_solved_or_refused() {
     for (base, flags) in flags {
         solved_or_refused(LAB, base, flags, &["", &picture, " --json", " --csv"]);
     }
-    for line in ["measure --tau 1e9", "measure --for 1e9", "measure --tau 1ns", "simulate --requests 1000 --seed 18446744073709551615"] {
+    for line in
+        ["measure --lease 1e9", "measure --duration 1e9", "measure --lease 1ns", "simulate --requests 1000 --seed 18446744073709551615"]
+    {
         let output = run(line);
         assert!(matches!(output.status.code(), Some(0..=2)), "{line}: {}", said(&output));
     }
@@ -263,7 +265,7 @@ fn requests_of_a_capture_are_replayed() {
     }
     writer.flush().unwrap();
     // So few requests that some points are far off.
-    let output = run(&format!("simulate --requests 1000 --from {} --json", path.display()));
+    let output = run(&format!("simulate --requests 1000 --capture {} --json", path.display()));
     assert!(matches!(output.status.code(), Some(0 | 1)), "{}", said(&output));
     let traced: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(traced.as_array().unwrap().iter().any(|pair| pair["arrivals"] == "traced"));

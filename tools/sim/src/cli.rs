@@ -7,6 +7,7 @@ use crate::plan::Profile;
 use cistern_link::bugs::Bug;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Simulates whole clusters of Cistern, judges every step, and shrinks what fails.
 #[derive(Debug, Parser)]
@@ -35,7 +36,7 @@ const EXIT_CODES: &str = "Exit codes: 0 nothing failed; 1 an invariant did not h
 
 const RUN_HELP: &str = "Examples:
   cistern-sim run --seeds 2000                        a campaign of the profile swarm
-  cistern-sim run --seeds 500 --profile clocks --from 10000 --jobs 2
+  cistern-sim run --seeds 500 --profile clocks --first-seed 10000 --jobs 2
   cistern-sim run --seed 153 --profile restart        one seed: its plan, its hash, its verdict
   cistern-sim run --seed 153 --trace --pcap run.pcap  one seed in words and as a capture
   cistern-sim run --seed 153 --keep-faults 3,7 --until 12.5s --agents 2
@@ -67,9 +68,9 @@ pub struct BugsArgs {
     /// Most seeds of a campaign.
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..1_000_000))]
     pub seeds: u64,
-    /// Most time of a campaign, as "60s".
-    #[arg(long, value_name = "SPAN", default_value = "60s", value_parser = span)]
-    pub budget: u64,
+    /// Longest campaign.
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = cistern_text::duration)]
+    pub duration: Duration,
     /// Threads; by default one per processor.
     #[arg(long, value_name = "N")]
     pub jobs: Option<usize>,
@@ -97,16 +98,16 @@ pub struct RunArgs {
     pub seeds: u64,
     /// First seed of a campaign.
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["seed", "plan"])]
-    pub from: u64,
+    pub first_seed: u64,
     /// What the runs look for.
     #[arg(long, value_enum, default_value_t)]
     pub profile: Profile,
     /// Threads of a campaign; by default one per processor.
     #[arg(long, value_name = "N", conflicts_with_all = ["seed", "plan"])]
     pub jobs: Option<usize>,
-    /// Begin no further seed after so long, as "300s".
-    #[arg(long, value_name = "SPAN", value_parser = span, conflicts_with_all = ["seed", "plan"])]
-    pub budget: Option<u64>,
+    /// Time after which no further seed is begun.
+    #[arg(long, value_name = "DURATION", value_parser = cistern_text::duration, conflicts_with_all = ["seed", "plan"])]
+    pub duration: Option<Duration>,
     /// Print results as one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -139,7 +140,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "LIST", value_parser = faults)]
     pub keep_faults: Option<FaultList>,
     /// End the faults at this time, as "12.5s" or "800ms".
-    #[arg(long, value_name = "TIME", value_parser = span)]
+    #[arg(long, value_name = "DURATION", value_parser = span)]
     pub until: Option<u64>,
     /// Leave out all agents but so many.
     #[arg(long, value_name = "N")]

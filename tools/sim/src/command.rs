@@ -21,7 +21,6 @@ use cistern_text::Progress;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Mutex;
-use std::time::Duration;
 
 /// Nothing failed.
 pub const CLEAN: u8 = 0;
@@ -82,7 +81,7 @@ fn bugs(args: &BugsArgs, out: &mut dyn Write) -> io::Result<u8> {
         bugs: if args.only.is_empty() { Bug::ALL.to_vec() } else { args.only.clone() },
         campaigns: args.campaigns,
         seeds: args.seeds,
-        budget: Duration::from_nanos(args.budget),
+        budget: args.duration,
         jobs,
         shrink: !args.no_shrink,
     };
@@ -118,8 +117,8 @@ fn list(out: &mut dyn Write) -> io::Result<u8> {
 
 fn many(args: &RunArgs, out: &mut dyn Write) -> io::Result<u8> {
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let budget = args.budget.map(Duration::from_nanos);
-    let plan = Campaign { profile: args.profile, from: args.from, seeds: args.seeds, jobs, twice_every: 50, budget };
+    let budget = args.duration;
+    let plan = Campaign { profile: args.profile, from: args.first_seed, seeds: args.seeds, jobs, twice_every: 50, budget };
     let shown = Mutex::new(Progress::default());
     let summary = campaign::campaign(&plan, &|summary| {
         if let Ok(mut shown) = shown.try_lock() {

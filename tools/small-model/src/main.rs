@@ -101,7 +101,7 @@ struct Bounds {
     requests: Option<u8>,
     /// Lease period, in ticks of an agent's clock
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=i64::from(TAU_MAX)))]
-    tau: u8,
+    lease: u8,
     /// Bound on clocks: the server waits TAU * (1 + DELTA) ticks of its clock
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=3))]
     delta: u8,
@@ -116,7 +116,7 @@ struct Bounds {
 impl Bounds {
     fn rules(&self) -> Rules {
         Rules {
-            tau: self.tau,
+            tau: self.lease,
             delta: self.delta,
             server_rate: self.server_rate.unwrap_or(1 + self.delta),
             requests: self.requests,

@@ -182,11 +182,11 @@ fn run(args: &[&str]) -> (Option<i32>, String) {
 
 #[test]
 fn the_exit_status_says_what_came_of_it() {
-    assert_eq!(run(&["check", "--tau", "1"]).0, Some(0));
+    assert_eq!(run(&["check", "--lease", "1"]).0, Some(0));
     assert_eq!(run(&["check", "--server-rate", "4"]).0, Some(1), "a property broke");
     assert_eq!(run(&["check", "--horizon", "1"]).0, Some(1), "nothing could be stolen");
-    assert_eq!(run(&["trace", "no-delta", "--tau", "1"]).0, Some(1), "the bug cannot show");
-    assert_eq!(run(&["check", "--tau", "0"]).0, Some(2));
+    assert_eq!(run(&["trace", "no-delta", "--lease", "1"]).0, Some(1), "the bug cannot show");
+    assert_eq!(run(&["check", "--lease", "0"]).0, Some(2));
     assert_eq!(run(&["trace", "no-such-bug"]).0, Some(2));
     assert_eq!(run(&["--help"]).0, Some(0));
 }
@@ -196,7 +196,7 @@ fn json_has_what_the_text_has() {
     let (status, text) = run(&["trace", "no-delta", "--json"]);
     let schedule: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
     assert_eq!((status, schedule["ticks"].as_u64()), (Some(0), Some(1)));
-    let (status, text) = run(&["check", "--tau", "1", "--rescue", "--json"]);
+    let (status, text) = run(&["check", "--lease", "1", "--rescue", "--json"]);
     let verdicts: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
     assert_eq!((status, verdicts[0]["rules"]["rescue"].as_bool(), verdicts[0]["complete"].as_bool()), (Some(0), Some(true), Some(true)));
 }

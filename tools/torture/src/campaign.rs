@@ -66,7 +66,7 @@ impl Campaign {
         let dir = tempfile::Builder::new().prefix("cistern-torture-").tempdir().map_err(|e| e.to_string())?;
         let captures = pcap.map(Path::to_owned);
         if let Some(captures) = &captures {
-            std::fs::create_dir_all(captures).map_err(|e| format!("--pcap {}: {e}", captures.display()))?;
+            std::fs::create_dir_all(captures).map_err(|e| format!("--pcap-dir {}: {e}", captures.display()))?;
         }
         let place = Place { dir: dir.path().to_owned(), cisternd: programs.join("cisternd"), captures };
         if !place.cisternd.is_file() {

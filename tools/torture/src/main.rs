@@ -38,7 +38,7 @@ use std::time::Duration;
 const EXAMPLES: &str = "\
 Examples:
   cargo build --release && cargo run --release -p cistern-torture -- --rounds 300
-  cargo run --release -p cistern-torture -- --rounds 40 --at-most 60 --seed 7 --json
+  cargo run --release -p cistern-torture -- --rounds 40 --duration 60s --seed 7 --json
 
 What is checked:
   - every change that was answered is there, and none was made twice: each file's history fits what it is (after every kill by the
@@ -57,13 +57,13 @@ Exit status:
 #[derive(Debug, Parser)]
 #[command(name = "cistern-torture", version, after_help = EXAMPLES, max_term_width = 120)]
 struct Args {
-    /// How many kills
+    /// Number of kills
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Kill nobody any more after so many seconds, however many kills there were; judging comes on top
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
-    at_most: Option<u64>,
-    /// Who is killed when; told at the start, by default another one each time
+    /// Time after which nobody is killed any more; judging comes on top
+    #[arg(long, value_name = "DURATION", value_parser = cistern_text::duration)]
+    duration: Option<Duration>,
+    /// Seed for the kill schedule (printed at startup); random by default
     #[arg(long)]
     seed: Option<u64>,
     /// Agents, each a process (1 to 16)
@@ -80,7 +80,7 @@ struct Args {
     programs: Option<PathBuf>,
     /// Write what each server sends and receives to DIR/server-1.pcap, DIR/server-2.pcap, ..., for cistern-dump
     #[arg(long, value_name = "DIR")]
-    pcap: Option<PathBuf>,
+    pcap_dir: Option<PathBuf>,
     /// Leave the store, the records and the logs where they are, and say where, also when all is well
     #[arg(long)]
     keep: bool,
@@ -111,7 +111,7 @@ enum Command {
 const FAULTS_EXAMPLES: &str = "\
 Examples:
   cargo build --release && cargo run --release -p cistern-torture -- faults --count 200
-  cargo run --release -p cistern-torture -- faults --at-most 60 --seed 7 --json
+  cargo run --release -p cistern-torture -- faults --duration 60s --seed 7 --json
 
 Needs strace (on Debian: apt-get install strace), and the right to trace one's own processes.
 
@@ -127,13 +127,13 @@ Exit status:
 
 #[derive(clap::Args, Debug)]
 struct FaultsArgs {
-    /// How many calls fail
+    /// Number of calls that fail
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
-    /// Let no call fail any more after so many seconds; judging comes on top
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
-    at_most: Option<u64>,
-    /// Which calls fail when; told at the end, by default others each time
+    /// Time after which no call fails any more; judging comes on top
+    #[arg(long, value_name = "DURATION", value_parser = cistern_text::duration)]
+    duration: Option<Duration>,
+    /// Seed for the choice of calls (printed at the end); random by default
     #[arg(long)]
     seed: Option<u64>,
     /// The directory of `cistern` and `cisternd`; by default that of this program
@@ -180,7 +180,7 @@ const FAULTS_LOAD: (u8, u8, u32) = (2, 3, 1);
 fn faults(args: &FaultsArgs) -> Result<bool, String> {
     let (agents, users, check_every) = FAULTS_LOAD;
     let mut campaign = Campaign::new(seed(args.seed)?, agents, users, check_every, &programs(args.programs.as_deref())?, None)?;
-    let faults = campaign.faults(args.count, args.at_most.map(Duration::from_secs));
+    let faults = campaign.faults(args.count, args.duration);
     let well = faults.campaign.violations.is_empty();
     let kept = (args.keep || !well).then(|| campaign.keep());
     report(&faults, kept, args.json)?;
@@ -210,8 +210,8 @@ fn report(report: &(impl serde::Serialize + std::fmt::Display), kept: Option<Pat
 fn run(args: &Args) -> Result<bool, String> {
     let seed = seed(args.seed)?;
     let mut campaign =
-        Campaign::new(seed, args.agents, args.users, args.check_every, &programs(args.programs.as_deref())?, args.pcap.as_deref())?;
-    let outcome = campaign.run(args.rounds, args.at_most.map(Duration::from_secs));
+        Campaign::new(seed, args.agents, args.users, args.check_every, &programs(args.programs.as_deref())?, args.pcap_dir.as_deref())?;
+    let outcome = campaign.run(args.rounds, args.duration);
     let well = outcome.violations.is_empty();
     let kept = (args.keep || !well).then(|| campaign.keep());
     report(&outcome, kept, args.json)?;

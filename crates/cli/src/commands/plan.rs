@@ -33,14 +33,14 @@ Without it nothing bounds a failover, and the default τ is recommended, or the 
 The period is the server's own, which agents have that ask for none. With --lease, what one costs is told that some agents ask for: \
 themselves, and those who wait for their locks. Nobody else pays for it.
 
-With --from, requests are those in a capture of one server's traffic: overhead is computed from the gaps between them, agent by agent, \
+With --capture, requests are those in a capture of one server's traffic: overhead is computed from the gaps between them, agent by agent, \
 so bursts count as they are. What was sent again counts as lost.
 
 Examples:
   cistern plan --rate 10/s --fail-every 1d --repair 2s --overhead 1% --recover-within 2s
   cistern plan --rate 10/s --unavailable 0.0001%
   cistern plan --rate 10/s --lease 60s --lease 500ms
-  cistern plan --from capture.pcap --recover-within 2s
+  cistern plan --capture capture.pcap --recover-within 2s
 
 Exit status:
   0  a period was found
@@ -52,11 +52,11 @@ Exit status:
 #[command(after_help = PLAN_HELP)]
 pub(crate) struct PlanArgs {
     /// Requests of one agent
-    #[arg(long, value_name = "RATE", value_parser = rate, conflicts_with = "from", allow_hyphen_values = true)]
+    #[arg(long, value_name = "RATE", value_parser = rate, conflicts_with = "capture", allow_hyphen_values = true)]
     pub(crate) rate: Option<f64>,
     /// A capture (pcap or pcapng) of a server's traffic, from which the requests are taken
     #[arg(long, value_name = "FILE")]
-    pub(crate) from: Option<PathBuf>,
+    pub(crate) capture: Option<PathBuf>,
     /// Mean time between failures of an agent's network
     #[arg(long, value_name = "DURATION", value_parser = time, default_value = "1d", allow_hyphen_values = true)]
     pub(crate) fail_every: f64,
@@ -125,7 +125,7 @@ struct Other {
 }
 
 /// Which flags make the quantities that models refuse, at some period that a server takes.
-const FLAGS: &[(&str, &str)] = &[("ρτ", "--rate or --from"), ("λτ", "--fail-every"), ("μτ", "--repair"), ("στ", "--rate or --from")];
+const FLAGS: &[(&str, &str)] = &[("ρτ", "--rate or --capture"), ("λτ", "--fail-every"), ("μτ", "--repair"), ("στ", "--rate or --capture")];
 
 fn refused(e: Invalid) -> Failure {
     Failure::usage(e.in_flags(FLAGS))
@@ -143,8 +143,8 @@ impl Run for PlanArgs {
 }
 
 fn plan(args: &PlanArgs) -> Result<(), Failure> {
-    let seen = args.from.as_deref().map(capture::read).transpose().map_err(Failure::failed)?;
-    if let (Some(seen), Some(path)) = (&seen, &args.from)
+    let seen = args.capture.as_deref().map(capture::read).transpose().map_err(Failure::failed)?;
+    if let (Some(seen), Some(path)) = (&seen, &args.capture)
         && seen.rate.is_none()
     {
         let what = format!("{} has {} requests in {} datagrams of this protocol", path.display(), seen.requests, seen.datagrams);
@@ -184,7 +184,7 @@ fn setting(args: &PlanArgs, seen: Option<&Seen>) -> Result<Setting, Failure> {
         (None, Some(rate)) => Requests::Rate(rate),
         (None, None) => {
             return Err(Failure::usage(
-                "how often does an agent send a request? Give --rate, such as 10/s, or --from, a capture".to_owned(),
+                "how often does an agent send a request? Give --rate, such as 10/s, or --capture, a capture".to_owned(),
             ));
         }
     };

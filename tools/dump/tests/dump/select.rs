@@ -49,14 +49,14 @@ fn hosts_ports_and_sessions_are_chosen() {
 #[test]
 fn times_and_counts_bound_what_is_shown() {
     let all = lines(&["-ttttt", &capture("contended")]);
-    let after: Vec<_> = lines(&["--from", "+1", "--to", "+1.25", &capture("contended")]);
+    let after: Vec<_> = lines(&["--since", "+1", "--until", "+1.25", &capture("contended")]);
     let within = |line: &&String| line.starts_with("+1.0") || line.starts_with("+1.1") || line.starts_with("+1.2");
     assert!(!after.is_empty());
     assert_eq!(after.len(), all.iter().filter(within).filter(|line| line[..9] <= *"+1.250000").count(), "{all:#?}");
-    assert_eq!(lines(&["--from", "05:34:39.889", &capture("contended")]).len(), 2);
-    assert_eq!(lines(&["--from", "2026-11-22T05:34:39.889Z", &capture("contended")]).len(), 2);
+    assert_eq!(lines(&["--since", "05:34:39.889", &capture("contended")]).len(), 2);
+    assert_eq!(lines(&["--since", "2026-11-22T05:34:39.889Z", &capture("contended")]).len(), 2);
     assert_eq!(lines(&["-c", "5", &capture("contended")]).len(), 5);
-    assert_eq!(run(&["--from", "noon", &capture("contended")]).status.code(), Some(2));
+    assert_eq!(run(&["--since", "noon", &capture("contended")]).status.code(), Some(2));
 }
 
 #[test]

@@ -43,9 +43,9 @@ const MAKING_STEPS: u64 = 100;
 
 const EXAMPLES: &str = "\
 Examples:
-  cargo run --release -p cistern-torture -- images --at-most 30
-  cargo run --release -p cistern-torture -- images --phase 4 --mixes 4 --openings 40
-  cargo run --release -p cistern-torture -- images --phase 1 --mixes 1 --every-step
+  cargo run --release -p cistern-torture -- images --duration 30s
+  cargo run --release -p cistern-torture -- images --phase 4s --mixes 4 --openings 40
+  cargo run --release -p cistern-torture -- images --phase 1s --mixes 1 --every-step
   cargo run --release -p cistern-torture -- images --planted
 
 Needs strace (on Debian: apt-get install strace), and the right to trace one's own processes.
@@ -59,14 +59,14 @@ Exit status:
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ImagesArgs {
-    /// How long each phase of the recorded load takes, in seconds
-    #[arg(long, default_value_t = 2, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
-    phase: u64,
-    /// Images at most this long, in seconds, evenly over the record; by default all
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
-    at_most: Option<u64>,
+    /// Length of each phase of the recorded load
+    #[arg(long, default_value = "2s", value_name = "DURATION", value_parser = cistern_text::duration)]
+    phase: Duration,
+    /// Time budget for the images, which are spread over the record; by default all are tried
+    #[arg(long, value_name = "DURATION", value_parser = cistern_text::duration)]
+    duration: Option<Duration>,
     /// Look also at each step while a journal is long, where else one in 8 or 64 is looked at; takes hours
-    #[arg(long, conflicts_with_all = ["at_most", "planted"])]
+    #[arg(long, conflicts_with_all = ["duration", "planted"])]
     every_step: bool,
     /// Images by chance at each step
     #[arg(long, default_value_t = 2)]
@@ -74,7 +74,7 @@ pub(crate) struct ImagesArgs {
     /// Images whose opening is recorded, to crash again
     #[arg(long, default_value_t = 6)]
     openings: u64,
-    /// What chance begins with; told at the start, by default another one each time
+    /// Seed of the images (printed at startup); random by default
     #[arg(long)]
     seed: Option<u64>,
     /// Falsify the record in every known way; each must be found out
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &ImagesArgs) -> Result<bool, String> {
     let seed = crate::seed(args.seed)?;
     let dir = work_dir(args.dir.as_deref())?;
     let started = Instant::now();
-    let Recording { replay, known } = recording::record(dir.path(), Duration::from_secs(args.phase), seed, &progress)?;
+    let Recording { replay, known } = recording::record(dir.path(), args.phase, seed, &progress)?;
     // The engine says on standard error what it panics over; here that is a finding like any other.
     std::panic::set_hook(Box::new(|_| {}));
     let march = March {
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &ImagesArgs) -> Result<bool, String> {
 
 fn images(args: &ImagesArgs, march: &March<'_>, replay: &Replay, started: Instant) -> Result<bool, String> {
     let recorded = started.elapsed();
-    let at_most = args.at_most.map(Duration::from_secs);
+    let at_most = args.duration;
     // A share of the time is for crashes while a crash is recovered from.
     let first = at_most.map(|most| if args.openings == 0 { most } else { most * 2 / 3 });
     let mut tally = march.images(disk::Disk::new(), &replay.steps, judge::Promised::default(), first)?;
@@ -209,7 +209,7 @@ fn planted(args: &ImagesArgs, march: &March<'_>, replay: &Replay) -> Result<bool
     let mut well = true;
     for plant in Plant::ALL {
         let (steps, focus) = plant.falsify(replay);
-        let at_most = args.at_most.map_or(Duration::from_secs(60), Duration::from_secs);
+        let at_most = args.duration.unwrap_or(Duration::from_secs(60));
         let march = March { stop_at: 1, focus, ..*march };
         let tally = march.images(disk::Disk::new(), &steps, judge::Promised::default(), Some(at_most))?;
         let found = tally.failures.first();
