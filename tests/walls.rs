@@ -64,7 +64,7 @@ struct Source {
 }
 
 /// Crates without parts.
-const PLAIN: [&str; 19] = [
+const PLAIN: [&str; 21] = [
     "crates/capture",
     "crates/cli",
     "crates/client",
@@ -84,6 +84,8 @@ const PLAIN: [&str; 19] = [
     "tools/picture",
     "tools/sim",
     "tools/torture",
+    "tools/fuzz",
+    "tools/testkit",
 ];
 
 #[test]
