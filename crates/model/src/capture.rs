@@ -124,7 +124,7 @@ pub fn read_within(path: &Path, time: Range<Duration>) -> Result<Seen, String> {
 impl Session {
     fn note(&mut self, message: &Message<'_>, at: Duration) {
         let new = match message.numbers().name {
-            Some(Number::Serial(serial)) if message.kind() != Kind::EndSession => self.serials.note(serial),
+            Some(Number::Serial(serial)) if message.kind().is_renewing() => self.serials.note(serial),
             Some(Number::Nonce(nonce)) => self.nonces.note(nonce),
             _ => return,
         };

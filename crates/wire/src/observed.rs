@@ -48,6 +48,12 @@ impl Kind {
     pub const fn is_answer(self) -> bool {
         matches!((self.lane(), self.direction()), (Lane::Answer | Lane::Renewal, _) | (Lane::Handshake, Direction::Server))
     }
+
+    /// Whether an answer to it renews the lease: all requests and control messages, but for the end of the session and receipts.
+    #[must_use]
+    pub const fn is_renewing(self) -> bool {
+        matches!(self.lane(), Lane::Request | Lane::Control) && !matches!(self, Self::EndSession | Self::Receipt)
+    }
 }
 
 impl<'a> Message<'a> {

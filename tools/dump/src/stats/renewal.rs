@@ -8,7 +8,7 @@
 //! Leaves to others: whether an agent had anything to renew for; one that holds nothing sends nothing.
 
 use crate::memory::{Note, Notes};
-use cistern_wire::{Kind, Lane, Message};
+use cistern_wire::{Kind, Message};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -100,8 +100,7 @@ impl Renewals {
         }
         match message.kind() {
             Kind::KeepAlive => arrivals.explicit += 1,
-            Kind::Receipt | Kind::EndSession => {}
-            kind if matches!(kind.lane(), Lane::Request | Lane::Control) => arrivals.request(at, self.renewing_at),
+            kind if kind.is_renewing() => arrivals.request(at, self.renewing_at),
             _ => {}
         }
     }
