@@ -35,8 +35,12 @@ impl LockTable {
     /// None when a mutation waits or executes, when another session holds it exclusively (which is then asked to keep a shared one,
     /// so that the next reader may cache), when the object is demanded all the time, when the session is not in good standing or
     /// is long, and when a bound is reached.
+    #[inline]
     pub(crate) fn cache_grant(&mut self, now: Instant, slot: LockSlot, object: ObjectId, want: Want) -> CacheGrant {
-        let Some(mode) = want.mode() else { return CacheGrant::NONE };
+        want.mode().map_or(CacheGrant::NONE, |mode| self.grant_cache_lock(now, slot, object, mode))
+    }
+
+    fn grant_cache_lock(&mut self, now: Instant, slot: LockSlot, object: ObjectId, mode: Mode) -> CacheGrant {
         //= wire-spec.md#11-7-restart-and-recovery
         //# A long session MUST NOT be given a cache lock.
         let Some(session) = self.table.good(slot).filter(|slot| self.table.sessions[*slot].caches) else { return CacheGrant::NONE };

@@ -62,6 +62,7 @@ impl Namespace {
     //= wire-spec.md#11-5-caching-and-metadata
     //# Reading MUST NOT change the access time.
     // The view is shared: nothing can be written through it.
+    #[inline]
     pub fn read(
         &mut self,
         view: &View<'_>,
@@ -82,6 +83,7 @@ impl Namespace {
         }
     }
 
+    #[inline]
     fn lookup(
         &mut self,
         view: &View<'_>,
@@ -159,6 +161,7 @@ pub(super) fn check_version(attr: &Attr, version: u64) -> Result<(), Status> {
 }
 
 /// What a name in a directory names.
+#[inline]
 fn next<'v>(view: &'v View<'_>, dir: &Attr, name: &[u8]) -> Result<&'v ObjectRecord, ReadError> {
     check_name(name)?;
     if dir.kind != ObjectKind::Directory {
