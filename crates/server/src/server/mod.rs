@@ -288,7 +288,9 @@ impl Server {
     pub(crate) fn run_work(&mut self) {
         self.end_lost();
         self.free_some();
-        self.remove_orphans();
+        if self.ephemerals.has_orphans() {
+            self.remove_orphans();
+        }
     }
 
     /// Whether the session is in good standing.
