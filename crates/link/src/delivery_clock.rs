@@ -61,6 +61,13 @@ impl DeliveryClock {
         self.elapsed
     }
 
+    /// What the clock shows at most when the turn in which it is `now` has been counted. Spans that begin between two turns are counted from
+    /// there: from [`elapsed`](Self::elapsed) they would be shorter by what was slept before.
+    #[must_use]
+    pub fn at(&self, now: Instant) -> Duration {
+        self.elapsed.saturating_add(now.since(self.last_turn))
+    }
+
     /// The time by which turns came later than planned since the clock was made, and which was not counted. For displays.
     #[must_use]
     pub const fn stalled(&self) -> Duration {
@@ -123,6 +130,16 @@ mod tests {
         clock.turn(at(3_600_000), None);
         assert_eq!(clock.elapsed(), SLACK);
         assert_eq!(clock.stalled(), Duration::ZERO);
+    }
+
+    #[test]
+    fn span_that_begins_before_a_turn_is_counted_is_whole() {
+        let mut clock = DeliveryClock::new(at(0), SLACK);
+        clock.turn(at(10), Some(ms(150)));
+        let deadline = clock.at(at(150)) + ms(100);
+        clock.turn(at(155), Some(ms(150)));
+        assert_eq!(clock.until(deadline), ms(95));
+        assert_eq!(clock.at(at(155)), clock.elapsed());
     }
 
     #[test]

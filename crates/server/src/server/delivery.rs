@@ -122,7 +122,7 @@ impl Server {
     /// A demand for a cache lock was receipted: from now on it is owed, unless it came back already.
     fn promised(&mut self, key: SessionKey, lock: LockId, generation: Generation) {
         if self.locks.held(self.sessions.slot(key), lock).is_some_and(|held| held <= generation) {
-            let by = self.delivery.elapsed() + self.config.compliance_time;
+            let by = self.delivery.at(self.now) + self.config.compliance_time;
             if let Some(notices) = self.notices(key) {
                 notices.owe(lock, generation, by);
             }
