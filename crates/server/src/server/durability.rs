@@ -137,7 +137,6 @@ impl Server {
         }
         // Whoever waited for a session that has ended goes on in this very turn, unless it held very many locks.
         self.free_some();
-        self.remove_orphans();
     }
 
     /// The store is about to be full, or is so no more.

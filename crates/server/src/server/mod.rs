@@ -242,6 +242,9 @@ impl Server {
     pub(crate) fn step<R>(&mut self, now: Instant, body: impl FnOnce(&mut Self) -> R) -> R {
         self.advance(now);
         let result = body(self);
+        if self.ephemerals.has_orphans() {
+            self.remove_orphans();
+        }
         self.carry_out();
         self.check();
         result
@@ -288,9 +291,6 @@ impl Server {
     pub(crate) fn run_work(&mut self) {
         self.end_lost();
         self.free_some();
-        if self.ephemerals.has_orphans() {
-            self.remove_orphans();
-        }
     }
 
     /// Whether the session is in good standing.
