@@ -60,7 +60,9 @@ impl Agent {
     /// Nothing can be reclaimed from some of the sources: what they have is lost.
     fn leave_lost_sources(&mut self, fates: &BTreeMap<SessionId, SessionFate>) {
         let shown_until = self.lease.valid_until();
-        let over = self.sessions.sources_mut().filter(|source| fates.get(&source.0) != Some(&SessionFate::Reclaimable));
+        let is_reclaimable = |id: &SessionId| fates.get(id) == Some(&SessionFate::Reclaimable);
+        self.sessions.sources_mut().filter(|(id, _)| is_reclaimable(id)).for_each(|(_, source)| source.may_have_ended = false);
+        let over = self.sessions.sources_mut().filter(|(id, _)| !is_reclaimable(id));
         let over: Vec<(SessionId, BTreeSet<LockId>)> = over.map(|(id, source)| (id, core::mem::take(&mut source.unnamed))).collect();
         for (over, locks) in over {
             if fates.get(&over) != Some(&SessionFate::TimingOut) {
@@ -181,12 +183,15 @@ impl Agent {
         }
     }
 
-    /// RECLAIM_COMPLETE was answered. A server that does not know the former session any more has nothing left to complete.
+    /// RECLAIM_COMPLETE was answered. From a session that could not be reclaimed any more nothing has moved: its ephemeral files are gone.
     pub(super) fn completed(&mut self, from: SessionId, reply: &Reply<'_>) {
         if let Reply::Failed(failed) = reply
             && self.ask_later(Origin::Complete(from), *failed)
         {
             return;
+        }
+        if !matches!(reply, Reply::Done(_)) {
+            self.sessions.source_lost(from);
         }
         if let Some(source) = self.sessions.source_mut(from) {
             source.completion = Completion::Done;

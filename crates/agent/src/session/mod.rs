@@ -377,7 +377,15 @@ impl Sessions {
         }
     }
 
-    /// The server knows a source no more. If its end was said, that is why, and its files are bound to the session in which it was.
+    /// A source could not be reclaimed any more: its files go with it.
+    pub(crate) fn source_lost(&mut self, id: SessionId) {
+        if let Some(session) = self.table.iter_mut().find(|session| session.id == id) {
+            session.ephemerals.clear();
+        }
+    }
+
+    /// The server knows a source no more. If its end was said, that is taken to be why, and its files to be bound to the session in which it
+    /// was: said and never received, while the source ended with the grace, it looks the same.
     pub(crate) fn source_ended(&mut self, id: SessionId) {
         let ended = |session: &&mut Session| session.id == id && session.source().is_some_and(|source| source.may_have_ended);
         let moved = self.table.iter_mut().find(ended).map(|session| core::mem::take(&mut session.ephemerals));

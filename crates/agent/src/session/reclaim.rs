@@ -28,8 +28,8 @@ pub(crate) struct Source {
     /// Its locks that were not named in the present session yet.
     pub(crate) unnamed: BTreeSet<LockId>,
     pub(crate) completion: Completion,
-    /// Its end was said in a session that is over.
-    pub(super) may_have_ended: bool,
+    /// Its end was said in a session that is over, and was not seen to have had no effect.
+    pub(crate) may_have_ended: bool,
     pub(crate) kept: u64,
     pub(crate) lost: u64,
 }

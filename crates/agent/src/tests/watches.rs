@@ -253,6 +253,18 @@ fn ephemeral_file_of_a_session_that_cannot_be_reclaimed_keeps_the_agent_awake_no
 }
 
 #[test]
+fn ephemeral_file_of_a_session_that_was_reclaimed_too_late_is_gone() {
+    let mut script = with_ephemeral();
+    script.hint();
+    script.shake_amid(SECOND, &[(SESSION, SessionFate::Reclaimable)]);
+    let complete = script.turn().pop().expect("RECLAIM_COMPLETE");
+    let Some(Message::ReclaimComplete(asked)) = complete.messages().last().copied() else { panic!("{complete:?}") };
+    let failed = Failed { status: Status::NOT_HELD, retry_ms: 0 };
+    script.say(&[Ack { nonce: asked.ask.nonce, echo: complete.packet(), reply: Reply::Failed(failed) }.into()]);
+    assert_eq!(script.agent.view(script.now()).ephemerals, 0);
+}
+
+#[test]
 fn ephemeral_file_goes_on_with_the_session_to_which_it_is_bound_after_a_second_restart() {
     use SessionFate::{Ended, Reclaimable, TimingOut};
     let fates = [

@@ -177,21 +177,23 @@ impl Server {
     }
 
     /// RECLAIM_COMPLETE: the session of before is accounted for once that is durable. One that did not come back in time, and that no slice
-    /// has reached yet, ends here: its agent is told no sooner. Of any other the same is true already.
+    /// has reached yet, ends here: its agent is told no sooner that its ephemeral files are gone.
     pub(crate) fn reclaim_complete(&mut self, call: Call, message: &ReclaimComplete, seen: &Seen) -> Run {
         let agent = self.sessions.get(call.key).map(|session| session.agent);
         let own = |session: &&Session| session.is_of_before() && Some(session.agent) == agent;
+        let mut reply = Reply::Failed(cistern_wire::Failed { status: Status::NOT_HELD, retry_ms: 0 });
         if let Some(from) = self.sessions.find(message.from).filter(|from| self.sessions.get(*from).filter(own).is_some()) {
             if self.may_reclaim(call.key, from.id()) {
                 info!("{}: session {} has reclaimed what it wants of session {}", self.who, call.key.id(), from.id());
                 self.rebind_ephemerals(from.id(), call.key.id());
                 self.over(from, Cause::Reclaimed);
+                reply = Reply::Done(cistern_wire::Done {});
             } else {
                 self.end_lost_session(from);
             }
             seen.note(self.end_batch(from).unwrap_or(0));
         }
-        self.answer_with(&Reply::Done(cistern_wire::Done {}), Repeatable::Changes)
+        self.answer_with(&reply, Repeatable::Changes)
     }
 
     /// The time of grace is over.

@@ -396,7 +396,7 @@ fn evicted_agent_stays_evicted_over_a_restart_and_is_waited_for() {
     let told = world.open_again(&mut peer, &[(from, Claim::Reclaiming)]);
     assert_eq!(told[0].fate, SessionFate::TimingOut);
     assert_eq!(world.reclaim(&mut peer, from, &[held(file, generation)])[0].status, Status::NOT_HELD);
-    world.complete(&mut peer, from);
+    assert_eq!(world.completes(&mut peer, from), Err(Status::NOT_HELD));
     world.pass(wait() - ms(1));
     assert!(locked_out(grants(&mut world, &mut peer, file)));
     world.pass(ms(1));

@@ -107,11 +107,11 @@ fn nobody_else_and_nothing_else_can_be_reclaimed() {
     let now = peer.session;
     assert_eq!(status(&mut world, &mut peer, now, item), Status::NOT_HELD, "the present session");
     // Saying so of a session that is not one's own changes nothing.
-    world.complete(&mut thief, from);
+    assert_eq!(world.completes(&mut thief, from), Err(Status::NOT_HELD));
     assert_eq!(status(&mut world, &mut peer, from, item), Status::OK);
     world.complete(&mut peer, from);
     assert_eq!(status(&mut world, &mut peer, from, held(ROOT, Generation(generation.0 + u64::from(RUN)))), Status::NOT_HELD, "complete");
-    world.complete(&mut peer, from);
+    assert_eq!(world.completes(&mut peer, from), Err(Status::NOT_HELD), "by another request");
 }
 
 #[test]

@@ -66,9 +66,18 @@ impl World {
 
     /// The peer says that it has reclaimed everything.
     pub(super) fn complete(&mut self, peer: &mut Peer, from: SessionId) {
+        assert_eq!(self.completes(peer, from), Ok(()));
+    }
+
+    /// The peer says so; whether the session could be reclaimed.
+    pub(super) fn completes(&mut self, peer: &mut Peer, from: SessionId) -> Result<(), Status> {
         let ask = peer.ask_only();
         self.send(peer, &[ReclaimComplete { ask, from }.into()]);
-        assert_eq!(self.got_one(peer).reply(), Reply::Done(Done {}));
+        match self.got_one(peer).reply() {
+            Reply::Done(Done {}) => Ok(()),
+            Reply::Failed(failed) => Err(failed.status),
+            other => panic!("neither done nor failed: {other:?}"),
+        }
     }
 
     /// The peer opens a session to reclaim from the one that it had; gives that.
