@@ -132,6 +132,8 @@ impl LockTable {
     pub(super) fn suspend_demands(&mut self, session: u32) {
         if self.table.is_good(session) {
             self.demands.outstanding -= self.demanded(session);
+            // If it is rescued all of them are due anew.
+            self.demands.due.retain(|(at, _)| self.table.holds.get(*at).is_some_and(|hold| hold.session != session));
         }
     }
 

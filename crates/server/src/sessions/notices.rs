@@ -211,6 +211,7 @@ impl NoticeQueue {
 
     /// Remembers how the wait of a queued request ended, for a CANCEL that crosses its notice.
     pub(crate) fn wait_ended(&mut self, nonce: u64, grant: Option<Generation>) {
+        self.ended_waits.retain(|ended| ended.0 != nonce);
         if self.ended_waits.len() >= ENDED_WAITS_MAX {
             self.ended_waits.pop_front();
         }
