@@ -52,7 +52,7 @@ rules! {
     OneEffect "one-effect" "5.4" "A version of an object is made by one mutation.";
     VersionsForward "versions-forward" "5.4" "What was asked for after a version was shown never shows an older one.";
     GrantHasWaiter "grant-has-waiter" "6.4, 11.4" "GRANT ends the wait of a queued LOCK that was not cancelled nor over, with one grant.";
-    WaitOver "wait-over" "6.4, 11.4" "WAIT_OVER ends the wait of a queued LOCK that no grant stands for: with ESTALE, BUSY, or ECANCELED where a grant came back.";
+    WaitOver "wait-over" "6.4, 11.4" "WAIT_OVER ends the wait of a queued LOCK that no grant stands for: with ESTALE, BUSY, EDEADLK for an upgrade, or ECANCELED where a grant came back.";
     Cancelled "cancelled-as-said" "6.3, 11.4" "CANCELLED is about the request that its CANCEL names: one that was answered is not cancelled, nor one whose grant stands, and \"granted\" names that grant.";
     StrangerSmaller "stranger-smaller" "11.6" "HINT, CHALLENGE and REFUSE are smaller than the datagram that caused them.";
     Unproven "unproven-address" "11.6" "Fewer bytes go to an address that has not proven itself than came from it.";

@@ -174,6 +174,12 @@ pub(super) fn notice(evidence: &Evidence<'_>, event: &Event, court: &mut Court) 
             };
             accuse_unless(came_back, rule, (evidence, event, first), court, || tell("no grant of it came back"));
         }
+        // Two upgrades wait for each other: the first one's session was away when the second began.
+        (None, Some(Status::EDEADLK)) if session.own_forgotten => court.open(rule, Why::Forgotten),
+        (None, Some(Status::EDEADLK)) => {
+            let upgrades = request.granted.is_none() && session.own.contains_key(&LockId { object, class: LockClass::Advisory });
+            accuse_unless(upgrades, rule, (evidence, event, first), court, || tell("it had nothing to upgrade"));
+        }
         (None, Some(Status::ESTALE | Status::BUSY)) => {
             let granted = request.granted.is_some_and(|(_, by)| by < seq);
             court.judge(rule, !granted, event, first, || tell("it was granted before"));

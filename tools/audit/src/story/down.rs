@@ -455,6 +455,10 @@ impl Story {
             if kind == Kind::Grant {
                 session.newest_grant = Some(mark);
             }
+            if let Message::Demand(m) = message {
+                // Its agent knows of the grant from here on, if the answer to its LOCK has not come.
+                session.told(m.lock, m.generation);
+            }
             let (receipted, implied, overdue, listened) = (None, false, None, Duration::ZERO);
             let fresh =
                 Notice { kind, first: mark, last: mark.at, sum, transmissions: 1, lock, object, receipted, implied, overdue, listened };
