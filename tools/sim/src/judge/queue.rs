@@ -154,7 +154,7 @@ impl QueueOrder {
                 if cancelled.outcome == CancelOutcome::Cancelled {
                     self.cancelled.insert((session, cancelled.nonce));
                 }
-                self.ends_a_wait(facts, session, cancelled)
+                self.ends_a_wait(case, facts, session, cancelled)
             }
             Message::Grant(grant) => {
                 if self.cancelled.contains(&(session, grant.nonce)) {
@@ -173,11 +173,15 @@ impl QueueOrder {
     }
 
     /// Who takes a request back is told of the grant that it was given, as long as that stands (section 11.4): else nobody gives the lock
-    /// back.
-    fn ends_a_wait(&self, facts: &Facts, session: SessionId, cancelled: &Cancelled) -> Verdict {
+    /// back. What is granted anew by the same datagram, the agent gives back by that.
+    fn ends_a_wait(&self, case: &Case<'_>, facts: &Facts, session: SessionId, cancelled: &Cancelled) -> Verdict {
         let grant = self.granted.get(&(session, cancelled.nonce)).copied();
-        let stands =
-            |(lock, generation): &(LockId, Generation)| facts.locks.hold(session, *lock).is_some_and(|hold| hold.generation == *generation);
+        let messages = || case.packet.iter().flat_map(|packet| &packet.messages);
+        let renews =
+            |lock: LockId| messages().any(|message| matches!(message.reply(), Some((_, Reply::Granted(granted))) if granted.lock == lock));
+        let stands = |(lock, generation): &(LockId, Generation)| {
+            facts.locks.hold(session, *lock).is_some_and(|hold| hold.generation == *generation) && !renews(*lock)
+        };
         match grant.filter(stands) {
             Some((lock, generation)) if (cancelled.outcome, cancelled.generation) != (CancelOutcome::Granted, generation) => {
                 let what = format!(

@@ -202,7 +202,9 @@ impl Sessions {
                     let handshake = self.handshakes.entry(hello.handshake).or_default();
                     handshake.receipts.note(packet.header.packet, now);
                     let agent = handshake.agent.filter(|_| !hello.cookie.0.is_empty());
-                    let others = self.all.values_mut().filter(|session| session.agent == agent && session.handshake != hello.handshake);
+                    // One that has failed is not opened by a copy of its handshake, but takes another's place.
+                    let other = |session: &&mut Session| session.handshake != hello.handshake || session.failed.is_some();
+                    let others = self.all.values_mut().filter(|session| session.agent == agent).filter(other);
                     for unused in others.filter(|session| agent.is_some() && session.receipts.is_empty()) {
                         unused.given_up.get_or_insert(GivenUp::Unused);
                     }

@@ -27,11 +27,11 @@ struct Exchange {
     received: u64,
     sent: u64,
     challenges: BTreeSet<u64>,
-    /// Of an attacker: the sessions that it was welcomed to, with its highest packet number in each; for whom it has asked under which packet number, and for whom the cookie of
-    /// each handshake was made.
+    /// Of an attacker: the sessions that it was welcomed to, with its highest packet number in each; for whom it has asked under which
+    /// packet number and by which cookie; and for whom each cookie was made.
     sessions: BTreeMap<SessionId, u64>,
-    hellos: BTreeMap<u64, (AgentId, u64)>,
-    cookies: BTreeMap<u64, (AgentId, u64)>,
+    hellos: BTreeMap<u64, ((AgentId, u64), Vec<u8>)>,
+    cookies: BTreeMap<Vec<u8>, (AgentId, u64)>,
 }
 
 /// By how much the packet number of a session may jump.
@@ -126,8 +126,7 @@ impl Strangers {
         let (Some(packet), Some(server)) = (&case.packet, case.sight.server) else { return Ok(()) };
         let session = packet.session();
         if let Some(hello) = packet.messages.iter().find_map(hello_of) {
-            exchange.hellos.insert(packet.header.packet, (hello.agent, hello.incarnation));
-            exchange.cookies.entry(hello.handshake).or_insert((hello.agent, hello.incarnation));
+            exchange.hellos.insert(packet.header.packet, ((hello.agent, hello.incarnation), hello.cookie.0.to_vec()));
             return leaps(case, server);
         }
         let number = packet.header.packet;
@@ -162,9 +161,15 @@ impl Strangers {
             if given {
                 return violated("I17", "given-to-an-attacker", format!("{message:?} goes to {to}, which was never granted a lock"));
             }
+            if let Message::Challenge(challenge) = message
+                && let Some((asked, _)) = exchange.hellos.get(&challenge.echo)
+            {
+                exchange.cookies.insert(challenge.cookie.0.to_vec(), *asked);
+            }
             if let Message::Welcome(welcome) = message {
                 exchange.sessions.entry(welcome.session).or_default();
-                let (asked, proven) = (exchange.hellos.get(&welcome.echo), exchange.cookies.get(&welcome.handshake));
+                let asked = exchange.hellos.get(&welcome.echo);
+                let (asked, proven) = (asked.map(|asked| asked.0), asked.and_then(|asked| exchange.cookies.get(&asked.1)).copied());
                 if asked != proven {
                     let what = format!("session {} is opened for {asked:?} by the cookie of {proven:?}", welcome.session);
                     return violated("I17", "cookie-of-another", what);

@@ -5,7 +5,7 @@
 use cistern_sim::plan::{Plan, Profile};
 use cistern_sim::run::run;
 
-const SEEDS: [(Profile, u64, &str); 22] = [
+const SEEDS: [(Profile, u64, &str); 29] = [
     (Profile::Calm, 2_526, "a lock was given back under the generation of before, while its downgrade was on the way"),
     (Profile::Calm, 20_731, "the same, by RELEASE"),
     (Profile::Clocks, 2_219, "the same, by a request for another run"),
@@ -32,6 +32,13 @@ const SEEDS: [(Profile, u64, &str); 22] = [
     (Profile::Lossy, 1, "the same"),
     (Profile::Restart, 28, "a lock that was to be asked for again after the grace was forgotten with its session"),
     (Profile::Disk, 84, "the same"),
+    (Profile::Clocks, 2348, "the auditor did not know that an agent hears of a grant by its demand, too"),
+    (Profile::Lossy, 2003, "the time to comply began with the turn before the receipt"),
+    (Profile::Pauses, 4088, "the judge did not know of a version that was made and removed by one batch"),
+    (Profile::Swarm, 3178, "the judge took a grant of the datagram at hand for one to come"),
+    (Profile::Tiny, 3191, "the judge did not know that a copy of a handshake replaces a session that failed unused"),
+    (Profile::Attack, 3389, "the judge took the cookie of a later start for the first one's"),
+    (Profile::Fence, 3758, "the auditor did not know that a rescue can end an upgrade's wait"),
 ];
 
 #[test]
