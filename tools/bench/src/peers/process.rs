@@ -29,7 +29,7 @@ const END_S: u64 = 5;
 #[derive(Debug)]
 pub(crate) struct Process {
     /// Ends first, or it could end another process that has got the number meanwhile.
-    guard: testkit::Process,
+    _guard: testkit::Process,
     child: testkit::Process,
     _dir: TempDir,
 }
@@ -43,7 +43,7 @@ impl Process {
         let child =
             testkit::Process::spawn(command.stdin(Stdio::null()).stdout(log).stderr(errors)).map_err(Trouble::at("starting a peer"))?;
         let guard = guard(child.id(), dir.path())?;
-        let mut process = Self { guard, child, _dir: dir };
+        let mut process = Self { _guard: guard, child, _dir: dir };
         let begin = Instant::now();
         while TcpStream::connect(listens).is_err() {
             if process.child.try_wait().is_some() || begin.elapsed() >= Duration::from_secs(START_S) {
