@@ -4,7 +4,7 @@ use super::answers;
 use crate::auditor::Evidence;
 use crate::event::{Answer, Cause, Event, What};
 use crate::rule::Rule;
-use crate::story::Session;
+use crate::story::{Notice, Session};
 use crate::verdict::{Court, Why};
 use cistern_wire::{Kind, NackReason, SessionId};
 use std::time::Duration;
@@ -39,6 +39,11 @@ fn keep_alive(evidence: &Evidence<'_>, event: &Event, session: &Session, answer:
     let later = matches!(answer.cause, Cause::Seen { frame, .. } if frame > mark.frame);
     if answered || !later {
         return court.kept(Rule::KeepAliveAnswered);
+    }
+    // It may have failed before the answer went out, and have been rescued since: nothing that is written shows that.
+    let failed = |notice: &Notice| notice.transmissions >= TRANSMISSIONS && notice.receipted.is_none_or(|at| at >= mark.at);
+    if session.notices.iter().any(|(_, notice)| failed(notice)) {
+        return court.open(Rule::KeepAliveAnswered, Why::Outside);
     }
     let certain = evidence.inside_server().and_then(|()| evidence.whole(event.session));
     court.accuse(Rule::KeepAliveAnswered, certain, event, Some(mark.frame), || {

@@ -20,7 +20,7 @@ mod up;
 pub use session::{Mark, Promise, Session};
 
 pub(crate) use server::Server;
-pub(crate) use session::Asked;
+pub(crate) use session::{Asked, Notice};
 use session::{KEPT_MAX, Transmission};
 
 use crate::event::{Event, Host, HostId, Interval, Passage, Role, What};

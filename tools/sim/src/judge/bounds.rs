@@ -72,14 +72,18 @@ fn timers(timers: usize, rows: &[SessionRow], failed: bool) -> Verdict {
     Ok(())
 }
 
+/// Files of ended sessions that the server itself removes at a time: each waits as a request does.
+const REMOVALS_MAX: usize = 128;
+
 /// Tables within their bounds: locks held and requests waiting in all, and everything by session.
 fn tables(config: &Config, (locks, waiting): (usize, usize), rows: &[SessionRow]) -> Verdict {
     let sessions_max = usize::try_from(config.sessions_max).unwrap_or(usize::MAX);
-    let waits_max = config.locks.waiters_per_session.saturating_mul(rows.len().max(1));
+    let sessions = rows.len().max(1);
+    let requests_max = config.locks.waiters_per_session.saturating_add(usize::from(config.window)).saturating_mul(sessions);
     let bounds = [
         ("sessions", rows.len(), sessions_max),
         ("locks", locks, config.locks.locks_max),
-        ("waiting requests", waiting, waits_max.saturating_add(usize::from(config.window) * rows.len().max(1))),
+        ("waiting requests", waiting, requests_max.saturating_add(REMOVALS_MAX)),
     ];
     for (name, is, most) in bounds {
         if is > most {

@@ -5,7 +5,7 @@
 use cistern_sim::plan::{Plan, Profile};
 use cistern_sim::run::run;
 
-const SEEDS: [(Profile, u64, &str); 29] = [
+const SEEDS: [(Profile, u64, &str); 31] = [
     (Profile::Calm, 2_526, "a lock was given back under the generation of before, while its downgrade was on the way"),
     (Profile::Calm, 20_731, "the same, by RELEASE"),
     (Profile::Clocks, 2_219, "the same, by a request for another run"),
@@ -38,6 +38,8 @@ const SEEDS: [(Profile, u64, &str); 29] = [
     (Profile::Swarm, 3178, "the judge took a grant of the datagram at hand for one to come"),
     (Profile::Tiny, 3191, "the judge did not know that a copy of a handshake replaces a session that failed unused"),
     (Profile::Attack, 3389, "the judge took the cookie of a later start for the first one's"),
+    (Profile::Tiny, 4340, "the judge did not count the removals of the server's own among what waits"),
+    (Profile::Lossy, 2989, "the auditor did not know that a session may fail and be rescued before a KEEPALIVE is answered"),
     (Profile::Fence, 3758, "the auditor did not know that a rescue can end an upgrade's wait"),
 ];
 
