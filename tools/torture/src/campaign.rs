@@ -185,7 +185,7 @@ impl Campaign {
 
     fn start_server(&mut self) -> Result<(), String> {
         self.server_starts += 1;
-        let server = Server::start(&self.place, &self.address, self.incarnation == 0, self.server_starts)?;
+        let server = Server::start(&self.place, &self.address, self.server_starts)?;
         let status = server.status()?;
         let incarnation = status["incarnation"].as_u64().unwrap_or(0);
         // A server that is still reading its store has none yet; it is seen at the next start.

@@ -54,8 +54,8 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts one on the store of the campaign, the `number`-th from 1 on; `address` may have port 0.
-    pub(crate) fn start(place: &Place, address: &str, first: bool, number: u64) -> Result<Self, String> {
-        if first {
+    pub(crate) fn start(place: &Place, address: &str, number: u64) -> Result<Self, String> {
+        if number == 1 {
             let mut init = Command::new(&place.cisternd);
             init.arg("init").arg(place.store());
             without_settings(&mut init);
