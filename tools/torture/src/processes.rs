@@ -43,6 +43,15 @@ impl Place {
     }
 }
 
+/// Makes the store of the campaign.
+pub(crate) fn create_store(place: &Place) -> Result<(), String> {
+    let mut init = Command::new(&place.cisternd);
+    init.arg("init").arg(place.store());
+    without_settings(&mut init);
+    let made = init.stdout(Stdio::null()).status().map_err(|e| format!("{}: {e}", place.cisternd.display()))?;
+    if made.success() { Ok(()) } else { Err(format!("`cisternd init` ended with {made}")) }
+}
+
 /// The server.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -55,14 +64,8 @@ pub(crate) struct Server {
 impl Server {
     /// Starts one on the store of the campaign, the `number`-th from 1 on; `address` may have port 0.
     pub(crate) fn start(place: &Place, address: &str, number: u64) -> Result<Self, String> {
-        if number == 1 {
-            let mut init = Command::new(&place.cisternd);
-            init.arg("init").arg(place.store());
-            without_settings(&mut init);
-            let made = init.stdout(Stdio::null()).status().map_err(|e| format!("{}: {e}", place.cisternd.display()))?;
-            if !made.success() {
-                return Err(format!("`cisternd init` ended with {made}"));
-            }
+        if number == 1 && !place.store().exists() {
+            create_store(place)?;
         }
         let mut command = Command::new(&place.cisternd);
         if let Some(captures) = &place.captures {

@@ -15,7 +15,7 @@
 
 use super::{Campaign, Report, progress};
 use crate::images::options;
-use crate::processes::Server;
+use crate::processes::{Server, create_store};
 use cistern_link::Rng;
 use cistern_store::DurableStore;
 use cistern_testkit::{PATIENCE, without_settings};
@@ -188,6 +188,7 @@ impl Campaign {
 
     fn each_fault(&mut self, count: u32, at_most: Option<Duration>, faults: &mut Faults) -> Result<(), String> {
         let started = Instant::now();
+        create_store(&self.place)?;
         // With little in memory, so that tables are written all the while.
         DurableStore::open(&self.place.store(), &options(), || {}).map(drop).map_err(|e| e.to_string())?;
         self.start_server()?;
