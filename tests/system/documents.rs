@@ -47,7 +47,7 @@ fn every_block_of_commands_in_the_documents_runs() {
     for document in documents() {
         let name = document.strip_prefix(root).unwrap().display().to_string();
         // The manual's pages are about a server that runs.
-        let server = ["cisternd init ./store", "cisternd --store ./store --metrics 9311"];
+        let server = ["cisternd init --new-cluster ./store", "cisternd --store ./store --metrics 9311"];
         let server = server.map(|text| Line { text: text.to_owned(), place: "before the document".to_owned() });
         let before = if ["README.md", "docs/start.md"].contains(&name.as_str()) { Vec::new() } else { Vec::from(server) };
         let block = lines_of(&fs::read_to_string(&document).unwrap(), &name);
@@ -115,7 +115,8 @@ fn anchors(page: &Path) -> Vec<String> {
 
 #[test]
 fn every_example_of_help_runs() {
-    let server = ["cisternd init ./store", "cisternd --store ./store --insecure --listen 127.0.0.1:7311 --listen 10.0.0.1:7311"];
+    let server =
+        ["cisternd init --new-cluster ./store", "cisternd --store ./store --insecure --listen 127.0.0.1:7311 --listen 10.0.0.1:7311"];
     let mut lines = Vec::from(server.map(|text| Line { text: text.to_owned(), place: "before the examples".to_owned() }));
     for command in
         ["mkdir -p /jobs /site /group", "put index.html /site/", "xattr set /site user.origin web-1", "put - /jobs/nightly < /dev/null"]

@@ -174,7 +174,7 @@ fn maker(
 //# An empty store MUST wait T of the longest lease that the server gives before its first grant, unless told to be a new cluster.
 #[test]
 fn a_new_store_waits_for_the_leases_of_a_server_before_it_unless_there_was_none() {
-    let mut server = Server::replacing_another(&["--lease", "3s", "--lease-max", "3s"]);
+    let mut server = Server::initialised(&[], &["--lease", "3s", "--lease-max", "3s"]);
     let waits = |server: &Server| {
         let status = server.status();
         // Unless it was asked only after that time.
@@ -193,6 +193,25 @@ fn a_new_store_waits_for_the_leases_of_a_server_before_it_unless_there_was_none(
     assert_ne!(server.status()["grace"]["blind"], true, "nothing is owed any more");
     let first = Server::durable(&[]);
     assert!(first.status()["grace"].is_null(), "a new cluster has nobody to wait for");
+    let replacing = Server::initialised(&["--above", "4"], &[]);
+    let status = replacing.status();
+    assert_eq!((&status["epoch"], &status["grace"]["blind"]), (&5.into(), &true.into()), "{status}");
+}
+
+#[test]
+fn a_second_store_is_not_made_where_one_is_and_the_word_for_a_lost_one_is_not_that_of_the_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = dir.path().join("store");
+    let init = |args: &[&str]| command(CISTERND, &[&["init"], args, &[store.to_str().unwrap()]].concat()).output().unwrap();
+    assert_eq!(init(&["--new-cluster", "--above", "2"]).status.code(), Some(2));
+    let made = init(&["--above", "2"]);
+    assert!(made.status.success() && said(&made).contains("grants nothing until"), "{}", said(&made));
+    let sound = command(CISTERND, &["check", store.to_str().unwrap()]).output().unwrap();
+    assert!(sound.status.success(), "{}", said(&sound));
+    let again = init(&["--new-cluster"]);
+    assert!(again.status.code() == Some(65) && said(&again).contains("a store already"), "{}", said(&again));
+    fs::write(store.join("format"), "cistern store\nformat 9\ncrc32 cde5650f\n").unwrap();
+    assert_eq!(init(&[]).status.code(), Some(76));
 }
 
 //= wire-spec.md#11-7-restart-and-recovery
@@ -214,7 +233,8 @@ fn a_second_server_on_the_same_store_is_refused_until_the_first_is_gone() {
 #[test]
 fn a_store_that_is_none_or_another_is_refused_in_words() {
     let dir = tempfile::tempdir().unwrap();
-    refused(&dir.path().join("none"), 66, "cisternd init");
+    refused(&dir.path().join("none"), 66, "cisternd restore");
+    refused(&dir.path().join("none"), 66, "--new-cluster is for the first server of a cluster only");
     refused(dir.path(), 66, "the directory is empty");
     fs::write(dir.path().join("letter.txt"), "").unwrap();
     refused(dir.path(), 65, "letter.txt");

@@ -21,7 +21,7 @@ const _: () = assert!(cistern_wire::limits::VERSION == 1, "VERSION names the pro
 const EXAMPLES: &str = "\
 Examples:
   cistern demo                                   see it work, on this machine, in half a minute
-  cisternd init ./store; cisternd --store ./store     a server on loopback
+  cisternd init --new-cluster ./store; cisternd --store ./store     a server on loopback
   export CISTERN_SERVER=meta.example.net:7311
   cistern lock /jobs/nightly -- ./backup.sh      run a job on exactly one of many hosts
   cistern import ./site /site && cistern ls -l /site

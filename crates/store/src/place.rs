@@ -135,7 +135,11 @@ impl StoreDirectory {
 }
 
 fn missing(dir: &Path, what: &str) -> OpenError {
-    let what = format!("no store here: {what}. `cisternd init` creates one; if there was one, is its file system mounted?");
+    let what = format!(
+        "no store here: {what}. If there was one: is its file system mounted? A lost one is replaced from a backup by `cisternd restore`, \
+         or by an empty one of `cisternd init`, whose server waits for old leases first; --new-cluster is for the first server of a cluster \
+         only"
+    );
     OpenError::new(Problem::Missing, dir, what)
 }
 

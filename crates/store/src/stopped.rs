@@ -40,7 +40,7 @@ impl StoppedStore {
     /// # Errors
     /// [`OpenError`]: as for a server, but that a copy is accepted; nothing was changed then.
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
-        Self::take(dir, Making::Never)
+        Self::of(Self::take(dir, Making::Never)?)
     }
 
     /// Makes an empty store in a directory that is missing or empty; `id` must be a random one, or that of the store that it replaces.
@@ -48,12 +48,16 @@ impl StoppedStore {
     /// # Errors
     /// [`OpenError`]: the directory is not empty, or cannot be written.
     pub fn create(dir: &Path, id: StoreId) -> Result<Self, OpenError> {
-        let store = Self::take(dir, Making::New(id))?;
-        if store.place.is_new() { Ok(store) } else { Err(there_is_one(dir)) }
+        let place = Self::take(dir, Making::New(id))?;
+        if place.is_new() { Self::of(place) } else { Err(there_is_one(dir)) }
     }
 
-    fn take(dir: &Path, making: Making) -> Result<Self, OpenError> {
-        let place = StoreDirectory::take(dir, making, Purpose::Work, |data| Engine::make(data, MEMTABLE))?;
+    fn take(dir: &Path, making: Making) -> Result<StoreDirectory, OpenError> {
+        StoreDirectory::take(dir, making, Purpose::Work, |data| Engine::make(data, MEMTABLE))
+    }
+
+    fn of(place: StoreDirectory) -> Result<Self, OpenError> {
+        let dir = place.dir();
         make_way(dir);
         let (engine, number) = Engine::open(&place, CACHE)?;
         let witness = Witness::open(dir).and_then(|witness| witness.saw(number).map(|()| witness));

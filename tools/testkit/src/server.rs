@@ -40,17 +40,13 @@ impl Server {
         Self::in_dir(tempfile::tempdir().unwrap(), &[&["--volatile"], args].concat())
     }
 
-    /// A server with a new store in a directory.
+    /// A server with a new store in a directory, the first of its cluster.
     pub fn durable(args: &[&str]) -> Self {
-        Self::initialised(&[], args)
+        Self::initialised(&["--new-cluster"], args)
     }
 
-    /// A server with a new store, which may not be the first of its cluster.
-    pub fn replacing_another(args: &[&str]) -> Self {
-        Self::initialised(&["--replacement"], args)
-    }
-
-    fn initialised(init: &[&str], args: &[&str]) -> Self {
+    /// A server with a new store that `cisternd init` made with these options.
+    pub fn initialised(init: &[&str], args: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join("store");
         let store = store.to_str().unwrap();

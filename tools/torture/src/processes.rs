@@ -46,7 +46,7 @@ impl Place {
 /// Makes the store of the campaign.
 pub(crate) fn create_store(place: &Place) -> Result<(), String> {
     let mut init = Command::new(&place.cisternd);
-    init.arg("init").arg(place.store());
+    init.args(["init", "--new-cluster"]).arg(place.store());
     without_settings(&mut init);
     let made = init.stdout(Stdio::null()).status().map_err(|e| format!("{}: {e}", place.cisternd.display()))?;
     if made.success() { Ok(()) } else { Err(format!("`cisternd init` ended with {made}")) }

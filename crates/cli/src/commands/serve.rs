@@ -47,7 +47,7 @@ const WALL_CLOCK_PERIOD: Duration = Duration::from_secs(60);
 
 pub(crate) const SERVE_HELP: &str = "\
 Examples:
-  cisternd init /var/lib/cistern/store                      creates the store, once
+  cisternd init /var/lib/cistern/store                      creates the store, once; see its --help
   cisternd --store /var/lib/cistern/store
   cisternd --store DIR --listen 10.0.0.1:7311 --insecure    for other hosts, in a trusted network
   cisternd --volatile --new-cluster                         to try it out: everything in memory
@@ -209,7 +209,7 @@ fn failed(code: &str, error: &dyn std::error::Error) -> Failure {
 
 fn refuse_no_choice(args: &Serve) -> Result<(), Failure> {
     if args.new_cluster && !args.volatile {
-        return Err(Failure::usage("--new-cluster is for --volatile; a store in a directory is created by `cisternd init`"));
+        return Err(Failure::usage("--new-cluster is for --volatile; a store in a directory is told so by `cisternd init --new-cluster`"));
     }
     if args.volatile || args.store.is_some() {
         return Ok(());

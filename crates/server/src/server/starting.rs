@@ -144,13 +144,16 @@ impl Server {
     /// The store is a copy: what happened after it was made is not known, so no session goes on, and every number starts above all that
     /// may have been given out.
     fn restore(&mut self, sessions: &mut Vec<(SessionId, SessionRecord)>, next_object: u64) {
-        warn!(
-            "{}: the store was restored from a copy: its {} sessions end, its epoch is {} from now on, and nothing is granted for {:?}",
-            self.who,
-            sessions.len(),
-            self.identity.epoch,
-            self.config.wait()
-        );
+        // One that was made for a lost one has nothing that could end; it is told of below.
+        if next_object != 0 {
+            warn!(
+                "{}: the store was restored from a copy: its {} sessions end, its epoch is {} from now on, and nothing is granted for {:?} at least",
+                self.who,
+                sessions.len(),
+                self.identity.epoch,
+                self.config.wait_for(self.config.longest_lease())
+            );
+        }
         //= wire-spec.md#11-7-restart-and-recovery
         //# A restore MUST end all sessions, raise the store epoch, and wait a grace without reclaim.
         for (id, record) in sessions.drain(..) {

@@ -41,7 +41,8 @@ pub enum Counter {
     /// How often the store was restored from a copy, from 1 on: the top 8 bits of every token, and of ids given out since (section 11.7).
     Epoch = 6,
     /// A wait without reclaim that is owed, because this store may not know of every lock that agents hold: 1, set by whoever restored a
-    /// copy, together with the highest epoch that the store had which it replaces: the epoch is to be raised first; 2: the store is new, or the epoch has been raised; 0: none.
+    /// copy, or made an empty store for one that was lost, together with the highest epoch that the store had which it replaces: the epoch is
+    /// to be raised first; 2: the store is new, or the epoch has been raised; 0: none.
     Restored = 7,
     /// Largest T by which the server may still have to wait for leases that it gave, in microseconds, rounded up: written before the
     /// first of them is given, and lowered only when no older one can be valid (sections 11.1 and 11.7).

@@ -4,7 +4,7 @@ use super::{Check, Fault, Finding, Place, Report, Severity};
 use bytes::Bytes;
 use cistern_server::store::counter_to_bytes;
 use cistern_server::store::{
-    BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, SessionRecord, XattrRecord,
+    BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, Key, NEW_CLUSTER, ObjectRecord, OutcomeRecord, RESTORED, SessionRecord, XattrRecord,
 };
 use cistern_wire::{AgentId, Attr, Done, Field as _, Handle, ObjectId, ObjectKind, Reply, SessionId};
 use std::collections::BTreeMap;
@@ -193,6 +193,13 @@ fn a_restored_store_that_was_not_started_yet_is_clean() {
 #[test]
 fn a_new_store_is_clean() {
     assert!(Store(BTreeMap::new()).check().is_clean());
+    let marked = |marks: &[(Counter, u64)]| {
+        let mut store = Store(BTreeMap::new());
+        marks.iter().for_each(|(counter, value)| store.count(*counter, *value));
+        store.check().is_clean()
+    };
+    assert!(marked(&[(Counter::Restored, NEW_CLUSTER)]) && marked(&[(Counter::Epoch, 4), (Counter::Restored, RESTORED)]));
+    assert!(!marked(&[(Counter::Epoch, 4)]) && !marked(&[(Counter::Restored, RESTORED)]) && !marked(&[(Counter::Incarnation, 1)]));
 }
 
 /// One test for each way of damage: what is done, and all that is found.

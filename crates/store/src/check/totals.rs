@@ -1,8 +1,8 @@
 //! The counters, against what they count.
 //!
 //! Decides: which numbers a store must have, and between which bounds. Place in the walk: last, when every record was seen.
-//! Invariant: a store without any record, or with the mark of a new cluster alone, is a new one, and clean. What cannot be counted, because a record is unreadable, is not held
-//! against its counter.
+//! Invariant: a store without any record, or with the marks of `cisternd init` alone, is a new one, and clean. What cannot be counted,
+//! because a record is unreadable, is not held against its counter.
 //! Leaves to others: what the server makes of them at its start (`starting`).
 
 use super::Fault;
@@ -14,8 +14,12 @@ use cistern_wire::limits::ROOT;
 impl Walk {
     /// Compares all counters.
     pub(super) fn totals(&mut self) {
-        let only_marked = self.report.records == 1 && self.report.counter(Counter::Restored) == Some(NEW_CLUSTER);
-        if self.report.records == 0 || only_marked {
+        let marks = match (self.report.counter(Counter::Restored), self.report.counter(Counter::Epoch)) {
+            (Some(NEW_CLUSTER), None) => 1,
+            (Some(RESTORED), Some(1..=254)) => 2,
+            _ => 0,
+        };
+        if self.report.records == marks {
             return;
         }
         if self.table.get(ROOT).is_none() {

@@ -3,7 +3,7 @@
 use super::restart::held;
 use super::world::{Peer, STORE, World, create, ms};
 use crate::store::tests::disk::Disk;
-use crate::store::{Counter, Key, NEW_CLUSTER, SessionRecord, StoreEvent, StoreWork};
+use crate::store::{Counter, Key, NEW_CLUSTER, RESTORED, SessionRecord, StoreEvent, StoreWork};
 use crate::{Config, Dropped, Server};
 use cistern_link::Instant;
 use cistern_wire::{AgentId, Claim, Reply, SessionFate, SessionId, Status, Want};
@@ -215,6 +215,24 @@ fn restored_copy_ends_all_sessions_and_numbers_everything_above_what_was() {
     world.crash();
     assert_eq!((world.server.identity().epoch, world.disk.counter(Counter::Restored)), (2, 0));
     world.open_again(&mut other, &[]);
+}
+
+//= wire-spec.md#11-7-restart-and-recovery
+//= type=test
+//# An empty store MUST wait T of the longest lease that the server gives before its first grant, unless told to be a new cluster.
+#[test]
+fn store_that_was_made_for_a_lost_one_waits_and_numbers_everything_above_its_epoch() {
+    let mut disk = Disk::default();
+    disk.set_counter(Counter::Epoch, 4);
+    disk.set_counter(Counter::Restored, RESTORED);
+    let mut world = World::on(disk, Config::default(), 7);
+    assert!(world.in_grace());
+    world.crash();
+    assert!(world.in_grace() && world.server.identity().epoch == 5, "raised once");
+    let mut peer = world.open(1);
+    assert_eq!(lock_when_allowed(&mut world, &mut peer, "first"), longest());
+    let file = world.create(&mut peer, "job").object;
+    assert_eq!((file.0 >> 56, world.lock(&mut peer, file).0 >> 56), (5, 5));
 }
 
 #[test]
