@@ -1,12 +1,13 @@
-//! `cistern agent top`: an agent's lease, live.
+//! `cistern agent top`: the lease of the host's agent, live.
 //!
 //! Decides: what is looked at and how it is shown: a view that is redrawn in place on a terminal, a line for each look elsewhere,
-//! a line of JSON for each look with `--json`. Looking at a host's agent costs that agent no message and renews nothing.
+//! a line of JSON for each look with `--json`. Looking costs the agent no message and renews nothing.
 //! Leaves to others: the numbers (`local::Lease`), through whom they come (`backend`), the picture of the view (`view`).
 
 mod view;
 
-use crate::backend::{Backend, host_agent};
+use super::{HOST_AGENT, connect};
+use crate::backend::Line;
 use crate::commands::{Run, unless_unread};
 use crate::ctx::Ctx;
 use crate::local::{Failure, Lease, Request, millis};
@@ -15,18 +16,23 @@ use crate::signals::End;
 use cistern_text::duration;
 use clap::Args;
 use serde::Serialize;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 use view::View;
 
 const TOP_HELP: &str = "\
-On a terminal the view is redrawn in place; elsewhere each refresh is a line. Looking at an agent costs it no message and renews nothing.
+On a terminal the view is redrawn in place; elsewhere each refresh is a line. The agent is the one that --agent or CISTERN_AGENT names, else this user's \
+(`cistern agent run`). Looking costs it no message and renews nothing.
 
 Examples:
   cistern agent top
-  cistern agent top -n 10 --json";
+  cistern agent top -n 10 --json
 
-/// Show the agent's lease live
+Exit status:
+  0   success
+  69  no agent answers there";
+
+/// Show the lease of the host's agent live
 #[derive(Args, Debug)]
 #[command(after_help = TOP_HELP)]
 pub(crate) struct Top {
@@ -76,32 +82,29 @@ pub(super) fn rows(l: &Lease) -> Vec<Vec<String>> {
 }
 
 impl Run for Top {
+    fn takes(_below: &[&str]) -> &'static [&'static str] {
+        HOST_AGENT
+    }
+
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
         let end = End::catch()?;
-        ctx.agent()?;
-        let subject = match host_agent(ctx.options())? {
-            Some(socket) => socket.display().to_string(),
-            None => {
-                tell("watching an agent of this command's own; --agent SOCKET watches the host's");
-                "this command's own".to_owned()
-            }
-        };
+        let (socket, mut line) = connect(ctx.options())?;
         let mut style = if ctx.is_json() {
             Style::Json
         } else if is_screen() {
-            Style::View(View::new(subject))
+            Style::View(View::new(socket.display().to_string()))
         } else {
             Style::Lines
         };
-        unless_unread(watch(self, &end, ctx.agent()?, &mut style))
+        unless_unread(watch(self, &end, &mut line, &mut style))
     }
 }
 
-fn watch(args: &Top, end: &End, backend: &mut Backend, style: &mut Style) -> Result<(), Failure> {
+fn watch(args: &Top, end: &End, agent: &mut Line, style: &mut Style) -> Result<(), Failure> {
     let start = Instant::now();
     let mut due = start;
     for looks in 1.. {
-        let lease = backend.call(Request::Lease)?.lease()?;
+        let lease = agent.call(&Request::Lease)?.lease()?;
         let look = LeaseLook { at_ms: millis(start.elapsed()), lease };
         match style {
             Style::Json => show::json(&look)?,
@@ -120,11 +123,6 @@ fn watch(args: &Top, end: &End, backend: &mut Backend, style: &mut Style) -> Res
 /// Whether standard output is a terminal that can move its cursor.
 fn is_screen() -> bool {
     std::io::stdout().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
-}
-
-fn tell(what: &str) {
-    // Nothing can be done when standard error is closed.
-    let _ = writeln!(std::io::stderr().lock(), "cistern: {}", cistern_wire::Printable(what));
 }
 
 /// A look as one line for people.
