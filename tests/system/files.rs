@@ -1,6 +1,7 @@
 //! The file commands, as people use them, by an own agent and through the host's.
 
 use cistern_testkit::{Agent, CISTERN, Server, command, said};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
@@ -70,6 +71,21 @@ fn commands_go_through_the_agent_of_the_host_and_share_its_cache() {
     assert_eq!(agent.count("requests"), requests, "the third look was no message");
     let watch = command(CISTERN, &["agent", "top", "--agent", agent.socket(), "-n", "2", "-i", "10ms", "--json"]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&watch.stdout).lines().count(), 2, "{}", said(&watch));
+}
+
+#[test]
+fn a_host_s_agent_that_stands_still_is_given_up_in_the_time_that_was_given() {
+    let server = Server::start();
+    let mut agent = Agent::start(&server, "A");
+    agent.put("/f", "text");
+    agent.process.signal(Signal::SIGSTOP);
+    let cases = [(&["ls", "/"][..], 69), (&["mkdir", "/d"], 74), (&["agent", "status"], 69), (&["ping", "-c", "2", "-i", "1ms"], 69)];
+    for (args, code) in cases {
+        let args = [args, &["--agent", agent.socket(), "--timeout", "200ms"]].concat();
+        let output = command(CISTERN, &args).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", said(&output));
+    }
+    agent.process.signal(Signal::SIGCONT);
 }
 
 #[test]

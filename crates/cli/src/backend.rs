@@ -1,17 +1,18 @@
 //! Through whom a command line acts: an agent of its own, used once, or the host's agent by its control socket.
 //!
 //! Decides: that choice, and that both behave alike. Place in the walk: every file command makes a `Request` and calls this.
-//! Leaves to others: what a request does (`execute`), the socket of the host's agent (`host_agent`).
+//! Leaves to others: what a request does (`execute`), the other end of the host agent's socket (`agent::run`).
 
 use crate::contact::{self, Tries, Wanted};
-use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE, EXIT_UNAVAILABLE, Holds, execute};
+use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE, EXIT_UNAVAILABLE, EXIT_UNKNOWN, Holds, execute};
 use crate::local::{Answer, Attributes, EntryRow, Failure, Request, Response};
 use crate::options::Options;
 use crate::signals::{End, wait_for};
 use crate::text::Text;
 use cistern_client::{Client, FileType};
 use nix::poll::{PollFd, PollFlags};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,8 @@ use std::time::{Duration, Instant};
 /// Time that a clean end of an own session is given: one round trip and a few retransmissions. What is not confirmed by then
 /// ends by the lease.
 const CLOSE_TIME: Duration = Duration::from_millis(500);
+/// Code of a failure that never leaves this file: nothing came from the host's agent in time.
+const LATE: &str = "LATE";
 
 /// An agent to act through.
 pub(crate) enum Backend {
@@ -33,6 +36,8 @@ pub(crate) enum Backend {
 pub(crate) struct Line {
     path: PathBuf,
     reader: BufReader<UnixStream>,
+    /// How long the answer to a call may take; none: as long as the agent gives its server.
+    timeout: Option<Duration>,
 }
 
 impl Line {
@@ -41,21 +46,53 @@ impl Line {
             let hint = "is an agent running there? Start one with `cistern agent run`";
             Failure::new("NO_AGENT", EXIT_UNAVAILABLE, format!("agent socket {}: {e}: {hint}", path.display()))
         })?;
-        Ok(Self { path: path.to_owned(), reader: BufReader::new(stream) })
+        Ok(Self { path: path.to_owned(), reader: BufReader::new(stream), timeout: None })
+    }
+
+    /// The same with a bound on each [`Self::call`].
+    pub(crate) fn within(self, timeout: Option<Duration>) -> Self {
+        Self { timeout, ..self }
     }
 
     /// One more to the same agent.
     pub(crate) fn again(&self) -> Result<Self, Failure> {
-        Self::open(&self.path)
+        Ok(Self::open(&self.path)?.within(self.timeout))
     }
 
     pub(crate) fn call(&mut self, request: &Request) -> Result<Response, Failure> {
-        self.send(request)?;
-        self.receive()
+        // What waits at the agent has that time besides.
+        let waits = if let Request::News { wait_ms } = request { Duration::from_millis(*wait_ms) } else { Duration::ZERO };
+        let span = self.timeout.map(|timeout| timeout.saturating_add(waits).max(Duration::from_millis(1)));
+        let stream = self.reader.get_ref();
+        stream.set_write_timeout(span).and_then(|()| stream.set_read_timeout(span)).map_err(|e| self.broken(&e.to_string()))?;
+        match self.send(request).and_then(|()| self.receive()) {
+            Err(late) if late.code == LATE => Err(self.give_up(request, late)),
+            answer => answer,
+        }
+    }
+
+    /// The agent did not answer in time: what it says to this later is not taken for the answer to something else.
+    fn give_up(&mut self, request: &Request, late: Failure) -> Failure {
+        // Fails only if it has ended already.
+        let _ = self.reader.get_ref().shutdown(Shutdown::Both);
+        if let Ok(fresh) = self.again() {
+            *self = fresh;
+        }
+        let (code, exit) = if request.is_change() { ("OUTCOME_UNKNOWN", EXIT_UNKNOWN) } else { ("UNREACHABLE", EXIT_UNAVAILABLE) };
+        Failure { code: code.to_owned(), exit, ..late }
     }
 
     fn broken(&self, what: &str) -> Failure {
         Failure::new("NO_AGENT", EXIT_UNAVAILABLE, format!("agent socket {}: {what}", self.path.display()))
+    }
+
+    fn failed(&self, error: &io::Error) -> Failure {
+        match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                Failure { code: LATE.to_owned(), ..self.broken("no answer in the time of --timeout") }
+            }
+            _ => self.broken(&error.to_string()),
+        }
     }
 
     /// Sends a request; its answer is the next that [`Self::receive`] gives.
@@ -64,7 +101,7 @@ impl Line {
         line.push('\n');
         match self.reader.get_mut().write_all(line.as_bytes()) {
             // An agent that ended the connection has perhaps said why before: that is read with the answer.
-            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(self.broken(&e.to_string())),
+            Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(self.failed(&e)),
             _ => Ok(()),
         }
     }
@@ -75,7 +112,7 @@ impl Line {
         match self.reader.read_line(&mut line) {
             Ok(0) => return Err(self.broken("the agent has ended the connection")),
             Ok(_) => {}
-            Err(e) => return Err(self.broken(&e.to_string())),
+            Err(e) => return Err(self.failed(&e)),
         }
         match serde_json::from_str(&line) {
             Ok(Answer::Ok(response)) => Ok(response),
@@ -115,7 +152,7 @@ impl Backend {
     /// Opens what the command line asks for; with an agent of its own, a session, too.
     pub(crate) fn open(options: &Options) -> Result<Self, Failure> {
         match host_agent(options)? {
-            Some(path) => Ok(Self::Host(Line::open(path)?)),
+            Some(path) => Ok(Self::Host(Line::open(path)?.within(options.timeout))),
             None => Ok(Self::Own(own_client(options, None)?, Holds::default())),
         }
     }

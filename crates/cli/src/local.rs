@@ -2,7 +2,7 @@
 //!
 //! Decides: the names in that JSON, and that a command line does the same things in the same way whether it has an agent of its
 //! own or goes through the host's. A line is a [`Request`]; the answer is `{"ok": …}` or `{"error": {…}}`.
-//! Leaves to others: sockets (`host_agent`, `backend`), what is shown to people (`show`).
+//! Leaves to others: sockets (`agent::run`, `backend`), what is shown to people (`show`).
 
 mod answers;
 
@@ -146,6 +146,21 @@ pub(crate) enum Request {
     Hold {
         hold: u64,
     },
+}
+
+impl Request {
+    /// Whether it changes something: without an answer its outcome is unknown.
+    pub(crate) const fn is_change(&self) -> bool {
+        match self {
+            Self::Stat { .. } | Self::List { .. } | Self::Read { .. } | Self::ReadLink { .. } | Self::GetXattr { .. } => false,
+            Self::ListXattr { .. } | Self::Locks { .. } | Self::Server | Self::Ping | Self::Lease | Self::Hold { .. } => false,
+            Self::Watch { .. } | Self::Unwatch { .. } | Self::News { .. } => false,
+            Self::Put { .. } | Self::SetXattr { .. } | Self::RemoveXattr { .. } | Self::Batch { .. } | Self::Create { .. } => true,
+            Self::Mkdir { .. } | Self::Symlink { .. } | Self::Link { .. } | Self::Unlink { .. } | Self::Rmdir { .. } => true,
+            Self::Rename { .. } | Self::SetAttr { .. } | Self::Lock { .. } | Self::Unlock { .. } => true,
+            Self::Join { .. } | Self::Leave { .. } => true,
+        }
+    }
 }
 
 /// A version that something must have.
