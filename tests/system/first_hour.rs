@@ -86,10 +86,23 @@ fn a_plain_user_runs_a_server_and_an_agent_and_names_nothing() {
     // The settings file names the server to whoever is told of none.
     user.settings(&format!("[client]\nserver = {}\n", server["listen"][0]));
     user.ok(&["mkdir", "/a"]);
+    let nobody = user.run(&["agent", "status"]);
+    assert!(nobody.status.code() == Some(69) && said(&nobody).contains("cistern/agent.sock"), "{}", said(&nobody));
     let agent = user.start(CISTERN, &["agent", "run"]);
     assert_eq!(path(&agent["socket"]), user.home.path().join("run/cistern/agent.sock"));
     assert!(user.home.path().join(".local/state/cistern/agent/agent").exists(), "the identity is kept");
-    assert_eq!(user.ok(&["--agent", agent["socket"].as_str().unwrap(), "ls", "/"]), "a\n");
+    let socket = agent["socket"].as_str().unwrap();
+    assert_eq!(user.ok(&["--agent", socket, "ls", "/"]), "a\n");
+    assert!(user.ok(&["agent", "status"]).contains("session"), "found where it is by default");
+    assert_eq!(user.ok(&["agent", "top", "-n", "2", "-i", "10ms", "--json"]).lines().count(), 2);
+    // A flag that is for an agent of the command's own is never without effect.
+    assert_eq!(user.run(&["--agent", socket, "ls", "--server", "127.0.0.1:1", "/"]).status.code(), Some(2));
+    let own = user
+        .prepared(CISTERN, &["--timeout", "200ms", "--server", "127.0.0.1:1", "ls", "/"])
+        .env("CISTERN_AGENT", socket)
+        .output()
+        .unwrap();
+    assert!(own.status.code() == Some(69) && said(&own).contains("127.0.0.1:1 "), "{}", said(&own));
     // Options before the command do what they do after it, and the flag wins over the file.
     let other = user.run(&["--timeout", "200ms", "--server", "127.0.0.1:1", "ls", "/"]);
     assert_eq!(other.status.code(), Some(69), "{}", said(&other));

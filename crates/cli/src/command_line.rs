@@ -28,7 +28,6 @@ Examples:
   cistern locks --json
   cistern member join /group/$(hostname) &       be a member of a group while this runs
   cistern member watch /group                    reports joins and departures
-  cistern agent top
 
 Exit status:
   0   success
@@ -84,7 +83,8 @@ impl Cistern {
         let mut command = Self::prepared();
         let matches = command.try_get_matches_from_mut(words)?;
         refuse_unused(&mut command, &matches)?;
-        Self::from_arg_matches(&matches).map_err(|e| e.format(&mut command))
+        let read = Self::from_arg_matches(&matches).map_err(|e| e.format(&mut command))?;
+        Ok(Self { options: one_agent(&mut command, &matches, read.options)?, ..read })
     }
 
     /// The program's command line as people see it.
@@ -143,6 +143,32 @@ fn finish(command: &mut Command, declared: &Command, words: &mut Vec<String>) {
             words.pop();
         }
     }
+}
+
+/// The matches of the command that is named, below its groups.
+fn innermost(matches: &ArgMatches) -> &ArgMatches {
+    let mut leaf = matches;
+    while let Some((_, inner)) = leaf.subcommand() {
+        leaf = inner;
+    }
+    leaf
+}
+
+/// What an agent of the command's own is told, and the host's has settings of its own for.
+const OF_AN_OWN_AGENT: [(&str, &str); 2] = [("server", "--server"), ("lease_max", "--lease-max")];
+
+/// Which agent is meant: what says how an agent of the command's own works goes with no host's agent, and wins over one that only the
+/// environment names.
+fn one_agent(command: &mut Command, matches: &ArgMatches, options: Options) -> Result<Options, clap::Error> {
+    let leaf = innermost(matches);
+    let given = |id: &str| leaf.value_source(id) == Some(ValueSource::CommandLine);
+    let Some((_, flag)) = OF_AN_OWN_AGENT.into_iter().find(|(id, _)| given(id)) else { return Ok(options) };
+    if given("agent") {
+        let what =
+            format!("{flag} is for an agent of this command's own, and --agent names the host's, which has its own: give one of them");
+        return Err(command.error(ErrorKind::ArgumentConflict, what));
+    }
+    Ok(Options { agent: None, ..options })
 }
 
 /// Arguments that may be empty: they are no paths.
@@ -221,6 +247,15 @@ mod tests {
         for (words, shown) in [("cistern demo --help", false), ("cistern ls --help", true)] {
             assert_eq!(read(words).unwrap_err().to_string().contains("--server"), shown, "{words}");
         }
+    }
+
+    #[test]
+    fn what_is_for_an_agent_of_its_own_goes_with_no_host_s_agent() {
+        for words in ["cistern ls --agent s --server a", "cistern --agent s ls --lease-max 2s", "cistern --server a lock --agent s / -- x"]
+        {
+            assert_eq!(read(words).unwrap_err().kind(), ErrorKind::ArgumentConflict, "{words}");
+        }
+        assert_eq!(read("cistern ls --agent s").unwrap().options.host_agent(), Some(Path::new("s")));
     }
 
     #[test]

@@ -15,7 +15,8 @@ pub(crate) struct Options {
     /// Print JSON; errors, too, as one object on standard error
     #[arg(long, global = true, help_heading = OUTPUT)]
     pub(crate) json: bool,
-    /// Server address (host, host:port, [v6]:port); several: repeat, or separate by commas. Else the settings file's, else 127.0.0.1:7311
+    /// Server address (host, host:port, [v6]:port); several: repeat, or separate by commas. Else the settings file's, else 127.0.0.1:7311. Not
+    /// with --agent; as a flag it wins over CISTERN_AGENT
     #[arg(long, env = "CISTERN_SERVER", hide_env_values = true, value_delimiter = ',', value_name = "ADDRESS", global = true, help_heading = CONNECTION)]
     pub(crate) server: Vec<String>,
     /// Control socket of the host agent to use, instead of an agent of this command's own
@@ -24,7 +25,7 @@ pub(crate) struct Options {
     /// Settings file (TOML); else ~/.config/cistern/cistern.toml or /etc/cistern/cistern.toml, if there is one
     #[arg(long, env = "CISTERN_CONFIG", hide_env_values = true, value_name = "FILE", global = true, help_heading = CONNECTION)]
     pub(crate) config: Option<PathBuf>,
-    /// Timeout for the server's responses
+    /// Timeout for the server's responses, and for those of the host's agent
     #[arg(long, value_parser = duration, value_name = "DURATION", global = true, help_heading = CONNECTION)]
     pub(crate) timeout: Option<Duration>,
     /// Lease period to request, within the server's bounds: 60s, say, survives a restart of the server, 500ms is short for waiters. It needs
@@ -32,7 +33,7 @@ pub(crate) struct Options {
     #[arg(long, value_parser = duration, value_name = "DURATION", global = true, help_heading = CONNECTION)]
     pub(crate) lease: Option<Duration>,
     /// Longest lease period to accept, of an agent of this command's own; else the settings file's, else 60s. A server that gives a longer
-    /// one gets no session
+    /// one gets no session. As --server it goes with no host agent
     #[arg(long, value_parser = duration, value_name = "DURATION", global = true, help_heading = CONNECTION)]
     pub(crate) lease_max: Option<Duration>,
     /// Write every datagram that this process sends or receives to a capture file (pcap; for cistern-dump, tcpdump, Wireshark);
