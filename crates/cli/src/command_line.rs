@@ -60,7 +60,6 @@ pub(crate) struct Cistern {
 /// The metadata server of Cistern.
 #[derive(Debug, Parser)]
 #[command(name = "cisternd", version = VERSION, after_help = SERVE_HELP, max_term_width = 120)]
-#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Cisternd {
     #[command(flatten)]
     pub(crate) verbosity: Verbosity,
@@ -99,17 +98,16 @@ impl Cistern {
 impl Cisternd {
     /// The command line of this process; ends the process when it cannot be read.
     pub(crate) fn read() -> Self {
+        Self::read_from(std::env::args_os()).unwrap_or_else(|e| show::usage("cisternd", &e))
+    }
+
+    fn read_from(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let mut command = Self::prepared();
-        let read = command.try_get_matches_from_mut(std::env::args_os()).and_then(|matches| {
-            let mut leaf = &matches;
-            while let Some((_, inner)) = leaf.subcommand() {
-                leaf = inner;
-            }
-            let json = matches!(leaf.try_get_one("json"), Ok(Some(true)));
-            let read = Self::from_arg_matches(&matches).map_err(|e| e.format(&mut command))?;
-            Ok(Self { json, ..read })
-        });
-        read.unwrap_or_else(|e| show::usage("cisternd", &e))
+        let matches = command.try_get_matches_from_mut(words)?;
+        refuse_serving(&mut command, &matches)?;
+        let json = matches!(innermost(&matches).try_get_one("json"), Ok(Some(true)));
+        let read = Self::from_arg_matches(&matches).map_err(|e| e.format(&mut command))?;
+        Ok(Self { json, ..read })
     }
 
     /// The program's command line as people see it.
@@ -143,6 +141,15 @@ fn finish(command: &mut Command, declared: &Command, words: &mut Vec<String>) {
             words.pop();
         }
     }
+}
+
+/// Refuses an option of the server before a command, which has no use for it.
+fn refuse_serving(command: &mut Command, matches: &ArgMatches) -> Result<(), clap::Error> {
+    let Some((name, _)) = matches.subcommand() else { return Ok(()) };
+    let given = |arg: &&clap::Arg| !arg.is_global_set() && matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
+    let Some(long) = command.get_arguments().find(given).and_then(clap::Arg::get_long) else { return Ok(()) };
+    let what = format!("--{long} before `{name}` is an option of the server; those of `cisternd {name}` stand after it");
+    Err(command.error(ErrorKind::ArgumentConflict, what))
 }
 
 /// The matches of the command that is named, below its groups.
@@ -207,6 +214,10 @@ mod tests {
         Cistern::read_from(words.split(' ').map(OsString::from))
     }
 
+    fn read_daemon(words: &str) -> Result<Cisternd, clap::Error> {
+        Cisternd::read_from(words.split(' ').map(OsString::from))
+    }
+
     #[test]
     fn the_command_lines_are_well_formed() {
         Cistern::command().debug_assert();
@@ -256,6 +267,18 @@ mod tests {
             assert_eq!(read(words).unwrap_err().kind(), ErrorKind::ArgumentConflict, "{words}");
         }
         assert_eq!(read("cistern ls --agent s").unwrap().options.host_agent(), Some(Path::new("s")));
+    }
+
+    #[test]
+    fn before_a_command_of_cisternd_only_what_is_for_both_is_taken() {
+        for words in ["cisternd -v check s", "cisternd check -v s"] {
+            let read = read_daemon(words).unwrap_or_else(|e| panic!("{words}: {e}"));
+            assert!(read.command.is_some() && read.verbosity.verbose == 1, "{words}");
+        }
+        assert!(read_daemon("cisternd check s --json").unwrap().json && !read_daemon("cisternd check s").unwrap().json);
+        for words in ["cisternd --store s check s", "cisternd --json check s", "cisternd -l 1.2.3.4 check s"] {
+            assert_eq!(read_daemon(words).unwrap_err().kind(), ErrorKind::ArgumentConflict, "{words}");
+        }
     }
 
     #[test]

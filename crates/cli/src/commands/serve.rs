@@ -35,6 +35,8 @@ use kept::{Bell, Kept};
 use serde_json::json;
 use state::StateDir;
 use std::collections::HashSet;
+use std::env;
+use std::ffi::OsString;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -75,8 +77,8 @@ pub(crate) struct Serve {
     /// Address to listen on (host, host:port, [v6]:port), with all addresses of a name; repeatable
     #[arg(long, short = 'l', value_name = "ADDRESS", default_values_t = [Address::from(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)))])]
     pub(crate) listen: Vec<Address>,
-    /// Directory of the store, on a local file system; either this or --volatile is required
-    #[arg(long, env = "CISTERN_STORE", value_name = "DIR", conflicts_with = "volatile")]
+    /// Directory of the store, on a local file system; else CISTERN_STORE names it. Either a store or --volatile is required
+    #[arg(long, value_name = "DIR", conflicts_with = "volatile")]
     pub(crate) store: Option<PathBuf>,
     /// Keep everything in memory: the store is empty after each start
     #[arg(long)]
@@ -159,7 +161,16 @@ impl Run for Serve {
     }
 
     fn run(&self, _: &mut Ctx) -> Result<(), Failure> {
-        serve(self)
+        serve(&self.clone().or_store(env::var_os("CISTERN_STORE")))
+    }
+}
+
+impl Serve {
+    /// With the store that the environment names, if no flag says where the store is to be. To clap a variable is as good as a flag: it
+    /// would conflict with --volatile.
+    fn or_store(self, named: Option<OsString>) -> Self {
+        let named = named.filter(|dir| !self.volatile && !dir.is_empty()).map(PathBuf::from);
+        Self { store: self.store.or(named), ..self }
     }
 }
 
@@ -453,6 +464,12 @@ mod tests {
         assert!(refusal(&[]).unwrap().contains("--store DIR") && refusal(&[]).unwrap().contains("--volatile"));
         assert_eq!((refusal(&["--store", "/x"]), refusal(&["--volatile"])), (None, None));
         assert!(Cisternd::try_parse_from(["cisternd", "--store", "/x", "--volatile"]).is_err());
+        let store = |flags: &[&str], named: &str| {
+            Cisternd::try_parse_from(["cisternd"].iter().chain(flags)).unwrap().serve.or_store(Some(named.into())).store
+        };
+        // A flag wins over the environment; a variable that is set to nothing names nothing.
+        assert_eq!((store(&["--volatile"], "/e"), store(&["--store", "/x"], "/e")), (None, Some("/x".into())));
+        assert_eq!((store(&[], "/e"), store(&[], "")), (Some("/e".into()), None));
         assert!(refusal(&["--store", "/x", "--new-cluster"]).unwrap().contains("cisternd init"));
     }
 
