@@ -30,10 +30,16 @@ pub fn program(name: &str) -> PathBuf {
     if dir.ends_with("deps") { dir.parent().unwrap().join(name) } else { dir.join(name) }
 }
 
-/// A command line with no settings from outside; a program of ours is that of this build.
+/// A command line with no settings from outside; a program of ours is that of this build, never an installed one.
 pub fn command(name: &str, args: &[&str]) -> Command {
     let ours = program(name);
-    let mut command = if ours.exists() { Command::new(ours) } else { Command::new(name) };
+    let is_built = ours.exists();
+    assert!(
+        is_built || !name.starts_with("cistern"),
+        "{} is not built: build the package of {name} first, in this profile",
+        ours.display()
+    );
+    let mut command = if is_built { Command::new(ours) } else { Command::new(name) };
     command.args(args).stdin(Stdio::null());
     without_settings(&mut command);
     command
@@ -41,7 +47,7 @@ pub fn command(name: &str, args: &[&str]) -> Command {
 
 /// Takes from a command what the surroundings would set.
 pub fn without_settings(command: &mut Command) {
-    for name in ["CISTERN_SERVER", "CISTERN_AGENT", "CISTERN_CONTROL"] {
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"CISTERN_")) {
         command.env_remove(name);
     }
     // An empty one: neither the user's settings nor the host's.
