@@ -9,6 +9,8 @@ use clap::Args;
 use serde_json::{Value, json};
 
 const SESSIONS_HELP: &str = "\
+The server lists 10,000 at most; the last line is how many more there are.
+
 Examples:
   cistern admin sessions
   cistern admin sessions --json
@@ -33,8 +35,17 @@ impl Run for Sessions {
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
         let sessions = self.server.ask(&json!({ "op": "sessions" }))?;
         let rows = sessions["sessions"].as_array().map(Vec::as_slice).unwrap_or_default();
-        ctx.print_rows(rows, show::columns(&session_rows(&sessions)))
+        ctx.print_rows(rows, show::columns(&session_rows(&sessions)))?;
+        match more(&sessions) {
+            Some(more) if ctx.is_json() => show::json(&json!({ "more": more })),
+            _ => Ok(()),
+        }
     }
+}
+
+/// How many sessions there are that the server does not list.
+fn more(sessions: &Value) -> Option<u64> {
+    sessions["more"].as_u64().filter(|more| *more > 0)
 }
 
 fn session_rows(sessions: &Value) -> Vec<Vec<String>> {
@@ -58,7 +69,7 @@ fn session_rows(sessions: &Value) -> Vec<Vec<String>> {
             format!("{}{waited_for}", row["waits"].as_u64().unwrap_or(0)),
         ]
     }));
-    if let Some(more @ 1..) = sessions["more"].as_u64() {
+    if let Some(more) = more(sessions) {
         rows.push(vec![format!("and {more} more")]);
     }
     rows
