@@ -52,6 +52,21 @@ fn pages(command: &Command, above: &str) -> Vec<(String, Command)> {
 
 fn page(command: Command, section: &str) -> Result<Vec<u8>, Failure> {
     let mut roff = Vec::new();
-    Man::new(command).section(section).manual("Cistern").render(&mut roff).map_err(|e| Failure::failed(e.to_string()))?;
+    let source = concat!("cistern ", env!("CARGO_PKG_VERSION"));
+    Man::new(command).section(section).source(source).manual("Cistern").render(&mut roff).map_err(|e| Failure::failed(e.to_string()))?;
     Ok(roff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_has_the_version() {
+        for (name, command) in pages(&Cistern::prepared(), "").into_iter().chain(pages(&Cisternd::prepared(), "")) {
+            let page = String::from_utf8(page(command, "1").unwrap()).unwrap();
+            let title = page.lines().find(|line| line.starts_with(".TH")).unwrap();
+            assert!(title.contains(concat!("\"cistern ", env!("CARGO_PKG_VERSION"), "\"")), "{name}: {title}");
+        }
+    }
 }
