@@ -85,9 +85,10 @@ macro_rules! commands {
         impl $crate::commands::Run for $list {
             fn takes(below: &[&str]) -> &'static [&'static str] {
                 let Some((name, below)) = below.split_first() else { return &[] };
-                $(if name.eq_ignore_ascii_case(stringify!($name)) {
+                $(if $crate::commands::is_named(stringify!($name), name) {
                     return <$args as $crate::commands::Run>::takes(below);
                 })+
+                debug_assert!(false, "no command is called {name}");
                 &[]
             }
 
@@ -106,6 +107,12 @@ macro_rules! commands {
     };
 }
 use commands;
+
+/// Whether a variant has this name, in which clap puts dashes between its words.
+fn is_named(variant: &str, name: &str) -> bool {
+    let letters = name.bytes().filter(|byte| *byte != b'-');
+    letters.map(|byte| byte.to_ascii_lowercase()).eq(variant.bytes().map(|byte| byte.to_ascii_lowercase()))
+}
 
 commands! {
     /// The commands of `cistern`, in the order of its help.
@@ -221,5 +228,29 @@ fn unless_unread(result: Result<(), Failure>) -> Result<(), Failure> {
     match result {
         Err(failure) if failure.message.is_empty() => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Command as Program, Subcommand};
+
+    /// Asks every command below what it takes, by the name that clap gave it.
+    fn ask_all(program: &Program, above: &[&str], takes: fn(&[&str]) -> &'static [&'static str]) -> usize {
+        let below = program.get_subcommands().map(|sub| {
+            let path = [above, &[sub.get_name()]].concat();
+            takes(&path);
+            1 + ask_all(sub, &path, takes)
+        });
+        below.sum()
+    }
+
+    #[test]
+    fn every_command_is_found_by_the_name_that_people_write() {
+        // One that is not found panics.
+        assert!(ask_all(&Command::augment_subcommands(Program::new("cistern")), &[], Command::takes) > 30);
+        assert_eq!(ask_all(&StoreCommand::augment_subcommands(Program::new("cisternd")), &[], StoreCommand::takes), 4);
+        assert!(is_named("TwoWords", "two-words") && !is_named("Two", "two-words"));
     }
 }

@@ -3,7 +3,7 @@
 //! Decides: that a file comes with its contents, as one change; that one which this agent made without having heard so is taken for the
 //! program that asks for it again, and removed when that program has gone; and that a file is removed only as long as its name leads to it.
 //! Invariant: of the programs of one agent only one at a time makes or has the file of a path, or has perhaps made it.
-//! Leaves to others: when a program has gone (`host_agent`), the end of files with the session (the server).
+//! Leaves to others: when a program has gone (`agent::run`), the end of files with the session (the server).
 
 use crate::execute::User;
 use crate::local::Failure;

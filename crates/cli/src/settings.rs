@@ -4,7 +4,7 @@
 //! it is set), and that a mistake is told in one line: which file and line or which flag, what is written there, what is allowed.
 //! Place in the walk: before it. `table` lists the settings, `kind` reads and writes their values, `file` reads TOML, `print` writes it.
 //! Invariant: what is given out has passed the checks of the crate that uses it.
-//! Leaves to others: the relations between settings (`cistern_server::config`, `cistern_agent::config`), flags (`args`).
+//! Leaves to others: the relations between settings (`cistern_server::config`, `cistern_agent::config`), flags (`serve`, `options`).
 
 mod effective;
 mod file;

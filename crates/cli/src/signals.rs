@@ -4,7 +4,7 @@
 //! can always be cut short. A signal that was ignored when the process started stays ignored (`nohup`, background jobs of scripts).
 //! Place in the walk: beside it; a thread of its own waits for the signals, so no other thread needs to expect them. Another one reloads: a
 //! settings file that cannot be read for now keeps nobody from ending the process.
-//! Leaves to others: what a clean end is (`serve`, `host_agent`, `watch`); signals for a command under a lock (`cistern-run`).
+//! Leaves to others: what a clean end is (`serve`, `agent::run`, `member`); signals for a command under a lock (`cistern-run`).
 
 use crate::execute::EXIT_SOFTWARE;
 use crate::local::Failure;

@@ -2,7 +2,7 @@
 //!
 //! Decides: what is copied (directories, regular files, symbolic links; with permission bits and modification times), what is
 //! left out and told (other kinds, files too large), and that one failure does not stop the rest.
-//! Leaves to others: single operations (`files`, `backend`).
+//! Leaves to others: single operations (`execute`, `backend`).
 //!
 //! | file | decides |
 //! |---|---|

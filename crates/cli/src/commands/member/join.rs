@@ -3,7 +3,7 @@
 //! Decides: what is done when the file is there already (another one's end is waited for), when it is lost (made again), and when it cannot
 //! be made: tried again until asked to end, but for what can never succeed, which ends the command before it has joined once.
 //! The file belongs to the session of an agent of this process's own, or of the host's agent, which removes it when this process is gone.
-//! Leaves to others: making it whole (`members`), removing it with the session (the server), who hears of it (`changes`).
+//! Leaves to others: making it whole (`members`), removing it with the session (the server), who hears of it (`watch`).
 
 use crate::backend::{Backend, Line, host_agent, own_agent};
 use crate::commands::{Run, unless_unread};

@@ -3,7 +3,7 @@
 //! Decides: its lines, its bar, its colours (none with `NO_COLOR`). It uses the last lines of the screen and leaves them there at
 //! the end; nothing is hidden or switched, so there is nothing to restore however the command ends.
 //! Invariant: no line is wider than the terminal, or moving the cursor back would miss the first line.
-//! Leaves to others: when it is drawn (`watch`).
+//! Leaves to others: when it is drawn (`top`).
 
 use super::rows;
 use crate::local::{Failure, Lease};
