@@ -119,7 +119,7 @@ pub struct Datagram<'a> {
     /// Its header.
     pub header: Header,
     messages: &'a [u8],
-    requests_only: bool,
+    in_order: bool,
 }
 
 impl<'a> Datagram<'a> {
@@ -158,20 +158,20 @@ impl<'a> Datagram<'a> {
             return Err(DropReason::Empty);
         }
         let place = place_of(&header);
-        let (mut rest, mut common) = (messages, u8::MAX);
+        let (mut rest, mut any) = (messages, 0);
         while !rest.is_empty() {
             let (kind, body, tail) = split_message(rest)?;
             let known = KNOWN[kind as usize];
             if known & place == 0 {
                 return Err(DropReason::Misplaced(kind));
             }
-            common &= known;
+            any |= known;
             //= wire-spec.md#3-5-validation-and-drops
             //# A receiver MUST validate a datagram to its last byte before any message in it acts.
             Message::check(kind, body).map_err(DropReason::Malformed)?;
             rest = tail;
         }
-        Ok(Self { header, messages, requests_only: common & REQUEST != 0 })
+        Ok(Self { header, messages, in_order: any & FIRST == 0 })
     }
 
     /// Checks everything outside the messages.
@@ -208,10 +208,10 @@ impl<'a> Datagram<'a> {
         Ok((header, &covered[HEADER_LEN..]))
     }
 
-    /// Whether all messages are requests: none of them goes before the others.
+    /// Whether its messages may act in the order in which they stand: none of them [goes before the others](Kind::goes_first).
     #[must_use]
-    pub const fn is_requests_only(&self) -> bool {
-        self.requests_only
+    pub const fn is_in_order(&self) -> bool {
+        self.in_order
     }
 
     /// The messages, in the order in which they stand.
@@ -253,14 +253,14 @@ const KNOWN: [u8; 256] = {
             }
             place += 1;
         }
-        if matches!(kind.lane(), Lane::Request) {
-            known[kind as usize] |= REQUEST;
+        if kind.goes_first() {
+            known[kind as usize] |= FIRST;
         }
         at += 1;
     }
     known
 };
-const REQUEST: u8 = 1 << 4;
+const FIRST: u8 = 1 << 4;
 
 /// The bit in [`KNOWN`] of the kinds that may stand under a header.
 const fn place_of(header: &Header) -> u8 {

@@ -121,6 +121,14 @@ macro_rules! registry {
                 }
             }
 
+            /// Whether a server acts on it before the other messages of its datagram (section 11.2): a session that gives a lock back in
+            /// the datagram in which it asks is not refused for keeping it.
+            #[inline]
+            #[must_use]
+            pub const fn goes_first(self) -> bool {
+                matches!(self, Self::Receipt | Self::Release | Self::EndSession | Self::PathResponse)
+            }
+
             /// Whether receiving it renews the lease (from the send time of the transmission echoed).
             #[must_use]
             pub const fn renews(self) -> bool {

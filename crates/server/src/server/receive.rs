@@ -28,11 +28,6 @@ use cistern_wire::{
 use core::hint::black_box;
 use log::{debug, info, trace};
 
-/// Whether a message acts before the requests of its datagram (section 11.2).
-const fn goes_first(kind: Kind) -> bool {
-    matches!(kind, Kind::Receipt | Kind::Release | Kind::EndSession | Kind::PathResponse)
-}
-
 /// Where a message came from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageCx {
@@ -110,7 +105,7 @@ impl Server {
             Freshness::Stale => return self.drop_datagram(path, Dropped::StalePacket),
             Freshness::Ahead => return self.drop_datagram(path, Dropped::PacketAhead),
         }
-        let session = if datagram.is_requests_only() {
+        let session = if datagram.is_in_order() {
             session
         } else {
             self.path_responses(key, path, highest, bytes);
@@ -146,27 +141,32 @@ impl Server {
         }
         self.prefetch(slot, bytes);
         let origin = MessageCx { key, slot, packet: header.packet };
-        if datagram.is_requests_only() {
+        self.act(origin, datagram);
+    }
+
+    /// Acts on the messages of a datagram, in the order that is safe.
+    #[inline]
+    fn act(&mut self, origin: MessageCx, datagram: &Datagram<'_>) {
+        let mut refused = false;
+        if datagram.is_in_order() {
             for raw in datagram.raw() {
-                self.stats.count_in(raw.kind);
-                self.request(origin, raw);
-            }
-            return;
-        }
-        //= wire-spec.md#11-2-delivery
-        //# A server MUST act on receipts, releases and session ends in a datagram before the requests in it.
-        let (mut others, mut refused) = (false, false);
-        for raw in datagram.raw() {
-            self.stats.count_in(raw.kind);
-            if goes_first(raw.kind) {
                 refused |= self.message(origin, raw) == Taken::Refused;
-            } else {
-                others = true;
             }
-        }
-        if others {
-            for raw in datagram.raw().filter(|raw| !goes_first(raw.kind)) {
-                refused |= self.message(origin, raw) == Taken::Refused;
+        } else {
+            //= wire-spec.md#11-2-delivery
+            //# A server MUST act on receipts, releases and session ends in a datagram before the requests in it.
+            let mut others = false;
+            for raw in datagram.raw() {
+                if raw.kind.goes_first() {
+                    refused |= self.message(origin, raw) == Taken::Refused;
+                } else {
+                    others = true;
+                }
+            }
+            if others {
+                for raw in datagram.raw().filter(|raw| !raw.kind.goes_first()) {
+                    refused |= self.message(origin, raw) == Taken::Refused;
+                }
             }
         }
         if refused {
@@ -190,20 +190,21 @@ impl Server {
     }
 
     /// One message of a session.
+    #[inline]
     fn message(&mut self, origin: MessageCx, raw: Raw<'_>) -> Taken {
+        self.stats.count_in(raw.kind);
+        if raw.kind.class().is_some() {
+            self.request(origin, raw);
+            return Taken::Done;
+        }
         match raw.kind {
             Kind::KeepAlive => raw.read(|m| self.keep_alive(origin, m)),
             Kind::Release => raw.read(|m| self.release(origin, m)),
             Kind::Cancel => raw.read(|m| self.cancel(origin, m)),
             Kind::EndSession => raw.read(|m| self.end_session(origin, m)),
             Kind::Receipt => raw.read(|m| self.receipt(origin, m)),
-            // What it proves was proven before anything of its datagram acted.
-            Kind::PathResponse => Taken::Done,
-            kind => {
-                debug_assert!(kind.class().is_some(), "the decoder lets no {} through from an agent in a session", kind.name());
-                self.request(origin, raw);
-                Taken::Done
-            }
+            // PATH_RESPONSE: what it proves was proven before anything of its datagram acted. The decoder lets no other through.
+            _ => Taken::Done,
         }
     }
 

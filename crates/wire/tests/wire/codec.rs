@@ -106,12 +106,12 @@ fn what_is_checked_is_what_is_decoded_whatever_the_body() {
 }
 
 #[test]
-fn datagram_says_whether_all_its_messages_are_requests() {
+fn datagram_says_whether_its_messages_act_in_the_order_in_which_they_stand() {
     let of = |code: Kind| samples().into_iter().find(|message| message.kind() == code).unwrap();
-    let (request, control) = (of(Kind::GetAttr), of(Kind::KeepAlive));
-    for (messages, only) in [(vec![request, request], true), (vec![request, control], false), (vec![control, request], false)] {
+    let (request, control, first) = (of(Kind::GetAttr), of(Kind::KeepAlive), of(Kind::Release));
+    for (messages, in_order) in [(vec![request, control], true), (vec![request, first], false), (vec![first], false)] {
         let bytes = datagram_of(header_for(&request), &messages);
-        assert_eq!(Datagram::at_server(&bytes).unwrap().is_requests_only(), only, "{messages:?}");
+        assert_eq!(Datagram::at_server(&bytes).unwrap().is_in_order(), in_order, "{messages:?}");
     }
 }
 
