@@ -2,10 +2,11 @@
 //!
 //! Decides names of options, their help and examples. Leaves to others: the language of commands (`command`), what is done (`main`).
 
-use std::path::PathBuf;
-
 use cistern_driver::Address;
+use cistern_text::{duration, size};
 use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Commands, in a script (behind a time), by `ctl`, and by --with:
@@ -98,15 +99,25 @@ pub(crate) struct Run {
     /// Most agents at a time
     #[arg(long, default_value_t = 1_024, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) agents_max: u32,
-    /// Forget an agent that is silent for so many seconds
-    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) idle: u32,
-    /// Hold at most so many MiB of datagrams that are to leave later
-    #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=16_384))]
-    pub(crate) held_max: u32,
+    /// Forget an agent that is silent for so long, at least a second
+    #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = idle)]
+    pub(crate) idle: Duration,
+    /// Hold at most so many bytes of datagrams that are to leave later, from 1M to 16G
+    #[arg(long, default_value = "64M", value_name = "SIZE", value_parser = held_max)]
+    pub(crate) held_max: usize,
     /// Print JSON: one line when ready, one with the counts at the end
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+fn idle(text: &str) -> Result<Duration, String> {
+    let span = duration(text)?;
+    if span < Duration::from_secs(1) { Err("an agent is not forgotten before a second of silence".to_owned()) } else { Ok(span) }
+}
+
+fn held_max(text: &str) -> Result<usize, String> {
+    let bytes = usize::try_from(size(text)?).ok().filter(|bytes| (1 << 20..=1 << 34).contains(bytes));
+    bytes.ok_or_else(|| "it must be 1M to 16G".to_owned())
 }
 
 /// A command to a running proxy.
@@ -121,4 +132,22 @@ pub(crate) struct Ctl {
     /// The command's words
     #[arg(required = true, value_name = "COMMAND")]
     pub(crate) words: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_and_sizes_are_those_of_all_programs() {
+        let read =
+            |words: &str| Cli::try_parse_from(format!("cistern-netfault --server ::1 {words}").split_whitespace()).map(|cli| cli.run);
+        let given = |words| read(words).map(|run| (run.idle, run.held_max)).unwrap();
+        assert_eq!(given(""), (Duration::from_secs(300), 64 << 20));
+        assert_eq!(given("--idle 90 --held-max 1MiB"), (Duration::from_secs(90), 1 << 20));
+        assert_eq!(given("--idle 1.5s --held-max 2G"), (Duration::from_millis(1_500), 2 << 30));
+        for words in ["--idle 0", "--idle 900ms", "--idle soon", "--held-max 1023K", "--held-max 17G", "--held-max much"] {
+            assert!(read(words).is_err(), "{words}");
+        }
+    }
 }

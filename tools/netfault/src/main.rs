@@ -125,8 +125,8 @@ fn options(args: &Run) -> Result<Options, Failure> {
         seed,
         script,
         agents_max: usize::try_from(args.agents_max).unwrap_or(usize::MAX),
-        idle: Duration::from_secs(args.idle.into()),
-        held_max: usize::try_from(u64::from(args.held_max) << 20).unwrap_or(usize::MAX),
+        idle: args.idle,
+        held_max: args.held_max,
         control: args.control.clone(),
         captures: [args.pcap.clone(), args.pcap_agents.clone(), args.pcap_server.clone()],
         ..Options::between(one_of("--listen", &args.listen, 0)?, server)
