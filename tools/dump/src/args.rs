@@ -74,7 +74,7 @@ Examples:
   cistern-dump audit --vantage server --complete server.pcap    tcpdump on the server's host, which dropped nothing
   cistern-dump audit --vantage agent-process --complete agent.pcap
                                                                 what --pcap of a program has written
-  cistern-dump audit --lease 2s late.pcap                       sessions were opened before the capture began
+  cistern-dump audit --lease-period 2s late.pcap                sessions were opened before the capture began
   cistern-dump audit --json run.pcap | jq '.violations'
   cargo run --release -p cistern-dump --features bugs -- audit --bugs
 
@@ -147,7 +147,7 @@ pub struct Form {
     pub stats: bool,
     /// The lease period of sessions whose WELCOME is not in the capture, which alone tells it: 2s, 500ms
     #[arg(long, value_name = "DURATION", value_parser = span)]
-    pub lease: Option<Duration>,
+    pub lease_period: Option<Duration>,
     /// Where agents begin to renew, as a fraction of the lease period; for the renewals that --stats expects
     #[arg(long, value_name = "FRACTION", default_value_t = 0.6, requires = "stats", value_parser = fraction)]
     pub renewing_at: f64,
@@ -238,8 +238,8 @@ mod tests {
     fn spans_have_a_unit_and_are_not_nothing() {
         assert_eq!((span("2s"), span("500ms")), (Ok(Duration::from_secs(2)), Ok(Duration::from_millis(500))));
         assert!(["2sss", "0s", "-1s", "1.8446744073709550e19s", "61m", "soon", ""].iter().all(|text| span(text).is_err()));
-        let audit = |tau| Cli::try_parse_from(["cistern-dump", "audit", "--lease", tau, "a.pcap"]).map(|cli| cli.command);
-        assert!(matches!(audit("1m"), Ok(Some(Command::Audit(args))) if args.lease == Some(Duration::from_secs(60))));
+        let audit = |tau| Cli::try_parse_from(["cistern-dump", "audit", "--lease-period", tau, "a.pcap"]).map(|cli| cli.command);
+        assert!(matches!(audit("1m"), Ok(Some(Command::Audit(args))) if args.lease_period == Some(Duration::from_secs(60))));
         assert!(["2sss", "0s", "1.8446744073709550e19s"].iter().all(|tau| audit(tau).is_err()));
     }
 

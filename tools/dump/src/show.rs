@@ -86,9 +86,9 @@ impl<'a> Walk<'a> {
         let view = if let Some(path) = &form.ladder {
             View::Ladder(Box::new(Ladder::new(path)?))
         } else if form.stats {
-            View::Stats(Box::new(Stats::new(form.json, form.renewing_at, form.lease)))
+            View::Stats(Box::new(Stats::new(form.json, form.renewing_at, form.lease_period)))
         } else if form.leases {
-            View::Leases(Box::new(Leases::new(form.json, form.lease)))
+            View::Leases(Box::new(Leases::new(form.json, form.lease_period)))
         } else if form.json {
             View::Records(names)
         } else {
@@ -98,9 +98,9 @@ impl<'a> Walk<'a> {
         Ok(Self {
             filter: Filter::new(&args.select),
             labels: Labels::new(form.names.clone(), form.labels),
-            memory: Memory::new(form.lease),
+            memory: Memory::new(form.lease_period),
             recogniser: Recogniser::default(),
-            follow: form.follow.clone().map(|session| Follow::new(session, form.lease)),
+            follow: form.follow.clone().map(|session| Follow::new(session, form.lease_period)),
             view,
             file: file.map_err(|e| Failure::new(EXIT_IO, e.to_string()))?,
             most: args.select.count.unwrap_or(u64::MAX),

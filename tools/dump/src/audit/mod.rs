@@ -36,9 +36,9 @@ pub struct AuditArgs {
     pub clock_ppm: u32,
     /// Lease period of sessions that were opened before the capture began, as "2s" or "500ms"
     #[arg(long, value_name = "DURATION", value_parser = span)]
-    pub lease: Option<Duration>,
+    pub lease_period: Option<Duration>,
     /// Bound on clock rates of such sessions, in parts per million
-    #[arg(long, value_name = "PPM", requires = "lease")]
+    #[arg(long, value_name = "PPM", requires = "lease_period")]
     pub delta_ppm: Option<u32>,
     /// No operator has evicted anybody meanwhile
     #[arg(long)]
@@ -50,7 +50,7 @@ pub struct AuditArgs {
     #[arg(long)]
     pub json: bool,
     /// Judge captures of simulated runs with deliberate bugs instead; needs a build with `--features bugs`
-    #[arg(long, conflicts_with_all = ["files", "lease", "delta_ppm", "complete"])]
+    #[arg(long, conflicts_with_all = ["files", "lease_period", "delta_ppm", "complete"])]
     pub bugs: bool,
     /// With --bugs: only these bugs, as "M4,M13"
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "bugs")]
@@ -83,7 +83,7 @@ pub fn audit(args: &AuditArgs) -> Result<u8, Failure> {
     let (side, inside) = args.vantage;
     let vantage = Vantage { side, inside, complete: args.complete, clock_ppm: args.clock_ppm };
     let (no_evictions, no_last_heard) = (args.no_evictions, args.no_last_heard);
-    let terms = Terms { tau: args.lease, delta_ppm: args.delta_ppm, epsilon: None, no_evictions, no_last_heard };
+    let terms = Terms { tau: args.lease_period, delta_ppm: args.delta_ppm, epsilon: None, no_evictions, no_last_heard };
     let (mut violated, mut exit) = (false, 0);
     let mut written = Ok(());
     for path in &args.files {
