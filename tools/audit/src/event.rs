@@ -97,6 +97,8 @@ pub struct Renewal {
     pub certain_until: Duration,
     /// Until when it possibly lasts.
     pub possible_until: Duration,
+    /// Whether it made the lease last longer: nothing that was sent later had been echoed before.
+    pub moved: bool,
 }
 
 /// An answer to an agent's message.

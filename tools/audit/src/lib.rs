@@ -29,6 +29,6 @@ mod bench;
 pub use auditor::Auditor;
 pub use event::{Answer, Cause, Event, Grant, Host, HostId, How, Interval, IntervalKind, Passage, Renewal, Role, What};
 pub use rule::Rule;
-pub use story::{Session, Story, Tally};
+pub use story::{Handshake, Said, Session, Story, Tally};
 pub use vantage::{Side, Terms, Vantage};
 pub use verdict::{Count, Report, Violation, Why};

@@ -3,7 +3,7 @@
 //! Decides: what each condition means. Some are about a datagram (hosts, ports, sessions, times), some about a message (kinds, object,
 //! nonce): of a datagram only the messages that meet the latter are shown, and a datagram of which none does is hidden. What does not
 //! parse has no messages: it is shown if no condition asks for something in a message, or if kinds ask for MALFORMED.
-//! Leaves to others: what else is known of a datagram (`memory` sees what is hidden, too).
+//! Leaves to others: what else is known of a datagram (`notes` sees what is hidden, too).
 
 use crate::args::Select;
 use crate::fields;

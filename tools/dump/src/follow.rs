@@ -5,13 +5,13 @@
 //! `cistern-audit`'s story. Leaves to others: how lines look (`line`, `record`).
 
 use crate::filter::SessionPrefix;
-use crate::memory::Notes;
+use crate::notes::Notes;
 use crate::packet::Packet;
 use crate::time::span;
-use cistern_audit::{Passage, Side, Story, Terms, Vantage, What};
+use cistern_audit::Story;
 use cistern_capture::Datagram;
 use cistern_wire::{Message, SessionId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -91,34 +91,33 @@ const fn rounded(span: Duration) -> Duration {
 #[derive(Debug)]
 pub struct Follow {
     session: SessionPrefix,
-    story: Story,
     waiting: BTreeMap<u64, Vec<Held>>,
-    /// Sessions that fit the prefix, with the end of their leases.
-    leases: BTreeMap<SessionId, Option<Duration>>,
+    /// Sessions that fit the prefix.
+    found: BTreeSet<SessionId>,
     address: Option<SocketAddr>,
 }
 
 impl Follow {
-    /// Follows the sessions that begin so; there should be one. `tau` is as for [`crate::memory::Memory::new`].
+    /// Follows the sessions that begin so; there should be one.
     #[must_use]
-    pub fn new(session: SessionPrefix, tau: Option<Duration>) -> Self {
-        let story = Story::new(Vantage { side: Side::Agent, ..Vantage::default() }, Terms { tau, ..Terms::default() });
-        Self { session, story, waiting: BTreeMap::new(), leases: BTreeMap::new(), address: None }
+    pub const fn new(session: SessionPrefix) -> Self {
+        Self { session, waiting: BTreeMap::new(), found: BTreeSet::new(), address: None }
     }
 
     /// The sessions that were found.
     #[must_use]
     pub fn found(&self) -> Vec<SessionId> {
-        self.leases.keys().copied().collect()
+        self.found.iter().copied().collect()
     }
 
     /// Takes a datagram; those that are known to belong to the session by now, in order.
-    pub fn take(&mut self, input: usize, datagram: &Datagram, packet: &Packet<'_>, notes: &Notes) -> Vec<Held> {
-        let Datagram { number: frame, at, from, to, .. } = *datagram;
-        self.story.take(Passage { frame, at, from, to, payload: packet.bytes });
+    pub fn take(&mut self, story: &Story, datagram: &Datagram, packet: &Packet<'_>, notes: Notes) -> Vec<Held> {
+        let Datagram { at, from, to, .. } = *datagram;
         let Ok(content) = &packet.content else { return Vec::new() };
         let session = content.header.session;
-        self.renewals(packet.opened().unwrap_or(session));
+        if self.session.fits(notes.session) && notes.session.0 != 0 {
+            self.found.insert(notes.session);
+        }
         let handshake = content.messages().find_map(|message| match message {
             Message::Hello(m) => Some(m.handshake),
             Message::Challenge(m) => Some(m.handshake),
@@ -130,11 +129,11 @@ impl Follow {
         let concerns = packet.concerns(&self.session);
         let mut moved_from = None;
         if concerns && session.0 != 0 {
-            self.leases.entry(session).or_insert(None);
             let agent = if content.header.from_server { to } else { from };
             moved_from = self.address.replace(agent).filter(|before| *before != agent && !content.header.from_server);
         }
-        let held = Held { input, datagram: datagram.clone(), notes: notes.clone(), aside: Aside { lease: self.state(at), moved_from } };
+        let aside = Aside { lease: self.state(story, at), moved_from };
+        let held = Held { input: packet.input, datagram: datagram.clone(), notes, aside };
         match (concerns, handshake) {
             (true, Some(handshake)) => {
                 let mut all = self.waiting.remove(&handshake).unwrap_or_default();
@@ -161,32 +160,16 @@ impl Follow {
         }
     }
 
-    /// Notes what the datagram renewed of the session.
-    fn renewals(&mut self, session: SessionId) {
-        if !self.session.fits(session) {
-            return;
-        }
-        let until = self.leases.entry(session).or_insert(None);
-        for event in self.story.events() {
-            if let What::Answer(answer) = &event.what
-                && let Some(renewal) = answer.renewal
-            {
-                *until = (*until).max(Some(renewal.certain_until));
-            }
-        }
-    }
-
     /// The lease of the session that is followed.
-    fn state(&self, at: Duration) -> LeaseState {
-        let Some((id, until)) = self.leases.last_key_value() else { return LeaseState::None };
-        let session = self.story.session(*id);
-        if session.is_some_and(|session| session.ended.is_some() || session.given_up.is_some()) {
+    fn state(&self, story: &Story, at: Duration) -> LeaseState {
+        let Some(session) = self.found.last().and_then(|id| story.session(*id)) else { return LeaseState::None };
+        if session.ended.is_some() || session.given_up.is_some() {
             return LeaseState::Ended;
         }
-        if session.is_some_and(|session| session.nack.is_some()) {
+        if session.nack.is_some() {
             return LeaseState::Refused;
         }
-        match *until {
+        match session.lease_until() {
             None => LeaseState::None,
             Some(until) if until > at => LeaseState::Left(until - at),
             Some(until) => LeaseState::Over(at - until),
@@ -197,12 +180,11 @@ impl Follow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Memory;
     use cistern_wire::{Header, Hello, KeepAlive, Kind, Packer, samples};
 
     struct Onlooker {
         follow: Follow,
-        memory: Memory,
+        story: Story,
         at: u64,
     }
 
@@ -218,8 +200,8 @@ mod tests {
             self.at += 1;
             let datagram = Datagram { number: self.at, at: Duration::from_secs(self.at), from, to, payload: bytes.into() };
             let packet = Packet::new(0, &datagram);
-            let notes = self.memory.note(datagram.at, packet.content.as_ref().unwrap());
-            let held = self.follow.take(0, &datagram, &packet, &notes);
+            let notes = Notes::take(&mut self.story, &packet);
+            let held = self.follow.take(&self.story, &datagram, &packet, notes);
             (held.len(), held.last().map(|held| held.aside.clone()))
         }
     }
@@ -227,7 +209,7 @@ mod tests {
     #[test]
     fn a_session_is_followed_from_its_handshake_over_all_addresses() {
         let session = 0x1122_3344_5566_7788;
-        let mut onlooker = Onlooker { follow: Follow::new("11223344".parse().unwrap(), None), memory: Memory::default(), at: 0 };
+        let mut onlooker = Onlooker { follow: Follow::new("11223344".parse().unwrap()), story: crate::notes::story(None), at: 0 };
         let sample = |kind| samples().into_iter().find(|message| message.kind() == kind).unwrap();
         let Message::Hello(hello) = sample(Kind::Hello) else { panic!() };
         let hello = |handshake| Message::Hello(Hello { handshake, former: cistern_wire::List::of(&[]), ..hello });

@@ -1,7 +1,7 @@
 //! How addresses are shown: as they are, or by a label that the user or the agent gave.
 //!
 //! Decides: that an address with its port goes before one without, the user's word before the agent's; and that labels from the wire are
-//! escaped. Leaves to others: where labels come from (`args`, `memory`).
+//! escaped. Leaves to others: where labels come from (`args`, `notes`).
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

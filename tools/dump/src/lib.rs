@@ -17,7 +17,7 @@ pub mod labels;
 pub mod ladder;
 pub mod leases;
 pub mod line;
-pub mod memory;
+pub mod notes;
 pub mod packet;
 pub mod record;
 pub mod show;

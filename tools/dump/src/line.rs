@@ -2,12 +2,12 @@
 //!
 //! Decides: what stands on a line and in what order; what is added to the words of a message from what was seen before: sent again, which
 //! request it answers, from and until when it renews. Place in the walk: the end of it, for people; `json` is the end for programs.
-//! Leaves to others: words (`words`), fields (`fields`), what was seen before (`memory`).
+//! Leaves to others: words (`words`), fields (`fields`), what was seen before (`notes`).
 
 use crate::fields;
 use crate::follow::Aside;
 use crate::labels::Labels;
-use crate::memory::{Beginning, Lease, Note, Notes};
+use crate::notes::{Beginning, Lease, Note, Notes};
 use crate::packet::Packet;
 use crate::time::{Clock, span};
 use crate::words::{short, words};

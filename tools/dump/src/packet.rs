@@ -2,7 +2,7 @@
 //!
 //! Decides: when a datagram that does not decode is Cistern's and broken, and when it is somebody else's: by its first two bytes, or
 //! because one of its ends was seen to be a server. Place in the walk: between the capture and everything that looks at it.
-//! Leaves to others: decoding (`cistern-wire`), memory of what was said (`memory`).
+//! Leaves to others: decoding (`cistern-wire`), what was said before (`notes`).
 
 use crate::filter::SessionPrefix;
 use cistern_wire::limits::{MAGIC, VERSION};
@@ -43,12 +43,18 @@ impl<'d> Packet<'d> {
     }
 
     /// The session that it opens, if it is a WELCOME.
-    #[must_use]
-    pub fn opened(&self) -> Option<SessionId> {
+    fn opened(&self) -> Option<SessionId> {
         self.content.as_ref().ok()?.messages().find_map(|message| match message {
             Message::Welcome(m) => Some(m.session),
             _ => None,
         })
+    }
+
+    /// The session that it is of, or opens; 0 in other handshakes, and where that cannot be read.
+    #[must_use]
+    pub fn session(&self) -> SessionId {
+        let Ok(datagram) = &self.content else { return SessionId(0) };
+        self.opened().unwrap_or(datagram.header.session)
     }
 
     /// Whether it is of this session, or opens it, or tells what became of it.

@@ -1,12 +1,12 @@
 //! Lines for programs: a message a line, as JSON (`docs/inspecting.md` has the schema).
 //!
 //! Decides: what stands beside the fields of a message: where it was seen, what it means, what was seen before. Keys that have nothing to
-//! say are left out. Leaves to others: the fields (`json`), the words (`words`), what was seen before (`memory`).
+//! say are left out. Leaves to others: the fields (`json`), the words (`words`), what was seen before (`notes`).
 
 use crate::follow::Aside;
 use crate::json::{DatagramFields, MessageFields};
 use crate::labels::Labels;
-use crate::memory::{Note, Notes};
+use crate::notes::{Note, Notes};
 use crate::packet::Packet;
 use crate::words::words;
 use cistern_wire::{DatagramTree, DropReason, Message, Number};

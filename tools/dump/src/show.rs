@@ -11,12 +11,13 @@ use crate::input::{Inputs, Next, tell};
 use crate::labels::Labels;
 use crate::ladder::Ladder;
 use crate::leases::Leases;
-use crate::memory::{Memory, Notes};
+use crate::notes::{self, Notes};
 use crate::packet::{Packet, Recogniser};
 use crate::stats::Stats;
 use crate::stop::Stop;
 use crate::time::{Clock, TimeForm};
 use crate::{line, record};
+use cistern_audit::Story;
 use cistern_capture::{Datagram, Writer};
 use cistern_wire::{Message, segments};
 use std::fs::File;
@@ -68,7 +69,7 @@ pub fn show(args: &Show) -> Result<u8, Failure> {
 struct Walk<'a> {
     filter: Filter<'a>,
     labels: Labels,
-    memory: Memory,
+    story: Story,
     recogniser: Recogniser,
     follow: Option<Follow>,
     view: View,
@@ -86,21 +87,22 @@ impl<'a> Walk<'a> {
         let view = if let Some(path) = &form.ladder {
             View::Ladder(Box::new(Ladder::new(path)?))
         } else if form.stats {
-            View::Stats(Box::new(Stats::new(form.json, form.renewing_at, form.lease_period)))
+            View::Stats(Box::new(Stats::new(form.json, form.renewing_at)))
         } else if form.leases {
-            View::Leases(Box::new(Leases::new(form.json, form.lease_period)))
+            View::Leases(Box::new(Leases::new(form.json)))
         } else if form.json {
             View::Records(names)
         } else {
             View::Lines(line::Lines::new(Clock::new(TimeForm::by_count(form.times)), form.verbose, form.absolute, names))
         };
+        let story = notes::story(form.lease_period);
         let file = args.write.as_ref().map(|path| Writer::create(path)).transpose();
         Ok(Self {
             filter: Filter::new(&args.select),
             labels: Labels::new(form.names.clone(), form.labels),
-            memory: Memory::new(form.lease_period),
+            story: if form.ladder.is_some() { story.with_intervals() } else { story },
             recogniser: Recogniser::default(),
-            follow: form.follow.clone().map(|session| Follow::new(session, form.lease_period)),
+            follow: form.follow.clone().map(Follow::new),
             view,
             file: file.map_err(|e| Failure::new(EXIT_IO, e.to_string()))?,
             most: args.select.count.unwrap_or(u64::MAX),
@@ -132,11 +134,13 @@ impl<'a> Walk<'a> {
             return Ok(true);
         }
         let notes = self.note(&packet);
-        if let View::Ladder(ladder) = &mut self.view {
-            ladder.see(&packet);
+        match &mut self.view {
+            View::Ladder(ladder) => ladder.see(&self.story),
+            View::Leases(leases) => leases.see(&notes.events),
+            _ => {}
         }
         let Some(follow) = &mut self.follow else { return self.look(out, &packet, &notes, None) };
-        for held in follow.take(input, datagram, &packet, &notes) {
+        for held in follow.take(&self.story, datagram, &packet, notes) {
             let packet = Packet::new(held.input, &held.datagram);
             if !self.look(out, &packet, &held.notes, Some(&held.aside))? {
                 return Ok(false);
@@ -159,8 +163,8 @@ impl<'a> Walk<'a> {
     }
 
     fn note(&mut self, packet: &Packet<'_>) -> Notes {
-        let Ok(datagram) = &packet.content else { return Notes::default() };
-        let notes = self.memory.note(packet.at, datagram);
+        let notes = Notes::take(&mut self.story, packet);
+        let Ok(datagram) = &packet.content else { return notes };
         let from_server = datagram.header.from_server;
         let agent = if from_server { packet.to } else { packet.from };
         let hello = datagram.messages().any(|message| matches!(message, Message::Hello(_)));
@@ -187,9 +191,9 @@ impl<'a> Walk<'a> {
                 let input = names.get(packet.input).map(String::as_str);
                 record::datagram(out, input, &self.labels, packet, notes, aside, shown)?;
             }
-            View::Leases(leases) => leases.datagram(packet),
+            View::Leases(leases) => leases.datagram(packet, notes),
             View::Stats(stats) => stats.datagram(packet, notes, shown),
-            View::Ladder(ladder) => ladder.show(&self.labels, packet, notes, shown)?,
+            View::Ladder(ladder) => ladder.show(&self.story, &self.labels, packet, notes, shown)?,
         }
         Ok(())
     }
@@ -217,8 +221,8 @@ impl<'a> Walk<'a> {
     fn finish(&mut self, out: &mut impl Write) -> Result<(), Failure> {
         match &self.view {
             View::Stats(stats) => stats.report(out)?,
-            View::Leases(leases) => leases.report(out)?,
-            View::Ladder(ladder) => ladder.write()?,
+            View::Leases(leases) => leases.report(&self.story, out)?,
+            View::Ladder(ladder) => ladder.write(&self.story)?,
             View::Lines(_) | View::Records(_) => {}
         }
         self.flush(out)

@@ -141,7 +141,8 @@ impl Story {
             session.may_have_owed = !session.owed.is_empty();
         }
         // A time of before the clock was set back says nothing beside one of after it.
-        if session.newest_echo.is_none_or(|known| known < at) || session.echo_frame < stepped && frame >= stepped {
+        let moved = session.newest_echo.is_none_or(|known| known < at) || session.echo_frame < stepped && frame >= stepped;
+        if moved {
             (session.newest_echo, session.echo_frame) = (Some(at), frame);
         }
         let promise = session.promise?;
@@ -155,6 +156,7 @@ impl Story {
             from_latest: at,
             certain_until: from_earliest.saturating_add(least),
             possible_until: at.saturating_add(most),
+            moved,
         };
         let wait = if side == Side::Server { promise.wait } else { promise.shortest_wait() };
         let vantage = self.vantage;

@@ -11,7 +11,7 @@ use super::{Seen, Story, raw};
 use crate::event::{Answer, Cause, What};
 use crate::verdict::Why;
 use cistern_wire::limits::FEATURE_VOLATILE;
-use cistern_wire::{Claim, Hello, Kind, Message, SessionId, Welcome};
+use cistern_wire::{Claim, Escaped, Hello, Kind, Message, SessionId, Welcome};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -59,6 +59,7 @@ impl Story {
             asked: hello.lease_us != 0,
             first_packet: hello.first_packet,
             host,
+            label: Escaped(hello.label.0).to_string(),
             last: Duration::ZERO,
             hellos: BTreeMap::new(),
             more: false,
@@ -66,7 +67,10 @@ impl Story {
             more_cookies: false,
             welcomed: None,
         });
-        handshake.hello(seen.header.packet, helloed);
+        if let Some(of) = handshake.hello(seen.header.packet, helloed) {
+            self.tally.copies += 1;
+            self.events.push(seen.event(What::Copy { of }));
+        }
         let surrendered = former.iter().filter(|(_, claim)| *claim == Claim::Surrendered).map(|(session, _)| *session);
         let surrendered: Vec<_> = surrendered.collect();
         self.events.push(seen.event(What::Hello {
@@ -237,6 +241,7 @@ impl Story {
         }
         (session.host, session.server, session.asked, session.first) = (host, server, asked, first);
         (session.agent, session.agent_incarnation, session.handshake) = (agent, incarnation, welcome.handshake);
+        session.label = handshake.map(|handshake| handshake.label.clone()).unwrap_or_default();
         if let Some(agent) = agent {
             self.of_agent.entry(agent).or_default().insert(welcome.session);
         }

@@ -13,10 +13,13 @@ mod intervals;
 mod locks;
 pub(crate) mod raw;
 mod replies;
+mod said;
 mod server;
 mod session;
 mod up;
 
+pub use said::Said;
+pub use server::Handshake;
 pub use session::{Mark, Promise, Session};
 
 pub(crate) use server::Server;
@@ -29,7 +32,6 @@ use crate::verdict::Why;
 use cistern_wire::{AgentId, Datagram, DropReason, Header, Message, SessionId};
 use hosts::Hosts;
 use intervals::Intervals;
-use server::Handshake;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -269,7 +269,7 @@ pub(crate) struct Helloed {
 
 /// A handshake.
 #[derive(Clone, Debug)]
-pub(crate) struct Handshake {
+pub struct Handshake {
     pub(crate) agent: AgentId,
     pub(crate) incarnation: u64,
     /// Whether its agent asks for a lease period of its own.
@@ -277,6 +277,8 @@ pub(crate) struct Handshake {
     /// With which packet number its agent begins in the session.
     pub(crate) first_packet: u64,
     pub(crate) host: HostId,
+    /// What its agent calls itself.
+    pub(crate) label: String,
     pub(crate) last: Duration,
     /// By packet number and address: somebody else may have sent a copy.
     pub(crate) hellos: BTreeMap<(u64, SocketAddr), Helloed>,
@@ -290,13 +292,17 @@ pub(crate) struct Handshake {
 }
 
 impl Handshake {
-    pub(crate) fn hello(&mut self, packet: u64, hello: Helloed) {
+    /// Takes a HELLO; if it is a copy, gives the frame that it is a copy of.
+    pub(crate) fn hello(&mut self, packet: u64, hello: Helloed) -> Option<u64> {
         self.last = hello.mark.at;
+        let same = |known: &&Helloed| (known.length, known.cookie) == (hello.length, hello.cookie);
+        let copied = self.hello_at(packet, hello.from).filter(same).map(|known| known.mark.frame);
         self.hellos.entry((packet, hello.from)).or_insert(hello);
         if self.hellos.len() > HELLOS_MAX {
             self.hellos.pop_first();
             self.more = true;
         }
+        copied
     }
 
     /// The HELLO that an answer to an address echoes.

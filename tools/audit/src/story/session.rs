@@ -151,9 +151,9 @@ pub(crate) struct Replied {
 pub(crate) struct Request {
     pub(crate) kind: Kind,
     pub(crate) first: Mark,
+    pub(crate) transmissions: u32,
     pub(crate) sum: u64,
     pub(crate) asked: Asked,
-    /// Cache locks and guard that it names as its own.
     pub(crate) limit_max: u16,
     /// The newest generation of the store that had been seen when it was first sent.
     pub(crate) generation_then: u64,
@@ -170,7 +170,9 @@ pub(crate) struct Request {
 /// A control message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Control {
+    pub(crate) kind: Kind,
     pub(crate) first: Mark,
+    pub(crate) transmissions: u32,
     pub(crate) sum: u64,
     /// The request that a CANCEL names; 0 in others.
     pub(crate) cancels: u64,
@@ -265,6 +267,8 @@ pub struct Session {
     pub agent: Option<AgentId>,
     /// Which start of the agent.
     pub agent_incarnation: u64,
+    /// What that calls itself; empty if it does not, or no HELLO was seen.
+    pub label: String,
     /// The agent's column.
     pub host: HostId,
     /// The server's column.
@@ -347,6 +351,7 @@ impl Session {
             id,
             agent: None,
             agent_incarnation: 0,
+            label: String::new(),
             host,
             server,
             incarnation: None,

@@ -81,11 +81,13 @@ impl Story {
         if let Some(known) = session.requests.get_mut(nonce) {
             (first, changed, news) = (known.first.frame, known.sum != sum, false);
             known.limit_max = known.limit_max.max(ask.limit);
+            known.transmissions += 1;
         } else if !session.requests.may_be_forgotten(nonce) {
             let generation_then = self.servers.get(&session.server).map_or(Generation(0), |server| server.newest);
             let request = Request {
                 kind,
                 first: mark,
+                transmissions: 1,
                 sum,
                 asked: asked(message),
                 limit_max: ask.limit,
@@ -143,11 +145,13 @@ impl Story {
         if kind == Kind::KeepAlive && is_proven && mark.packet.saturating_add(REPLAY_WINDOW) > session.up.last() {
             session.keep_alive = Some((mark, false));
         }
-        let known = session.controls.get(serial).copied();
-        let (first, changed) = known.map_or((mark.frame, false), |known| (known.first.frame, known.sum != sum));
-        let news = known.is_none() && !session.controls.may_be_forgotten(serial);
-        if news {
-            session.controls.put(serial, Control { first: mark, sum, cancels });
+        let (mut first, mut changed, mut news) = (mark.frame, false, false);
+        if let Some(known) = session.controls.get_mut(serial) {
+            (first, changed) = (known.first.frame, known.sum != sum);
+            known.transmissions += 1;
+        } else if !session.controls.may_be_forgotten(serial) {
+            session.controls.put(serial, Control { kind, first: mark, transmissions: 1, sum, cancels });
+            news = true;
         }
         self.events.push(seen.event(What::Control { kind, serial, first, changed, news }));
         match message {

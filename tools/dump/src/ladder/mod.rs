@@ -17,10 +17,10 @@ mod tests;
 use crate::failure::{EXIT_IO, EXIT_USAGE, Failure};
 use crate::labels::Labels;
 use crate::line::Lines;
-use crate::memory::Notes;
+use crate::notes::Notes;
 use crate::packet::Packet;
 use crate::time::{Clock, TimeForm};
-use cistern_audit::{HostId, Interval, IntervalKind, Passage, Role, Side, Story, Terms, Vantage, What};
+use cistern_audit::{HostId, Interval, IntervalKind, Role, Story, What};
 use cistern_wire::{Kind, Lane};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -101,7 +101,6 @@ struct Picture {
 pub struct Ladder {
     path: PathBuf,
     format: Format,
-    story: Story,
     lines: Lines,
     rows: Vec<Row>,
     names: Vec<Option<String>>,
@@ -125,7 +124,6 @@ impl Ladder {
         Ok(Self {
             path: path.to_owned(),
             format,
-            story: Story::new(Vantage { side: Side::Agent, ..Vantage::default() }, Terms::default()).with_intervals(),
             lines: Lines::new(Clock::new(TimeForm::SinceFirst), 0, false, Vec::new()),
             rows: Vec::new(),
             names: Vec::new(),
@@ -133,12 +131,11 @@ impl Ladder {
         })
     }
 
-    /// Takes a datagram in, whether it will be shown or not.
-    pub fn see(&mut self, packet: &Packet<'_>) {
-        self.story.take(Passage { frame: packet.number, at: packet.at, from: packet.from, to: packet.to, payload: packet.bytes });
-        for event in self.story.events() {
+    /// Notes what the newest datagram did, whether it will be shown or not.
+    pub fn see(&mut self, story: &Story) {
+        for event in story.events() {
             if let What::Passed { holder, passed, .. } = event.what
-                && let Some(session) = self.story.session(holder)
+                && let Some(session) = story.session(holder)
                 && let Some(promise) = session.promise
             {
                 let known = self.stolen.iter().any(|stretch| stretch.session == holder);
@@ -149,12 +146,12 @@ impl Ladder {
         }
     }
 
-    /// Shows the datagram that was seen last.
+    /// Shows a datagram.
     ///
     /// # Errors
     /// There are more rows than a picture can have.
-    pub fn show(&mut self, labels: &Labels, packet: &Packet<'_>, notes: &Notes, shown: &[bool]) -> Result<(), Failure> {
-        let Some((from, to)) = self.ends(packet) else { return Ok(()) };
+    pub fn show(&mut self, story: &Story, labels: &Labels, packet: &Packet<'_>, notes: &Notes, shown: &[bool]) -> Result<(), Failure> {
+        let Some((from, to)) = ends(story, packet, notes) else { return Ok(()) };
         for (host, address) in [(from, packet.from), (to, packet.to)] {
             if self.names.len() <= host {
                 self.names.resize(host + 1, None);
@@ -174,7 +171,7 @@ impl Ladder {
             idle: !kinds.is_empty() && kinds.iter().all(|kind| matches!(kind, Kind::KeepAlive | Kind::Alive)),
             label: self.lines.heads(packet, notes, shown).join(" + "),
             detail: format!("frame {}, {time}, {} bytes\n{}", packet.number, packet.bytes.len(), texts.join("\n")),
-            remarks: remarks::of(&self.story, self.story.events()),
+            remarks: remarks::of(story, &notes.events),
             run: None,
         };
         self.rows.push(row);
@@ -193,25 +190,16 @@ impl Ladder {
     ///
     /// # Errors
     /// There is nothing to draw, or the file cannot be written.
-    pub fn write(&self) -> Result<(), Failure> {
+    pub fn write(&self, story: &Story) -> Result<(), Failure> {
         if self.rows.is_empty() {
             return Err(Failure::new(EXIT_USAGE, format!("{}: nothing to draw: no datagram was to be shown", self.path.display())));
         }
-        let (path, picture) = (&self.path, self.picture());
+        let (path, picture) = (&self.path, self.picture(story));
         let drawn = match self.format {
             Format::Svg => draw::svg(&picture).to_string(),
             Format::Html => page::html(&picture),
         };
         std::fs::write(path, drawn).map_err(|e| Failure::new(EXIT_IO, format!("cannot write {}: {e}", path.display())))
-    }
-
-    /// Who sent it to whom.
-    fn ends(&self, packet: &Packet<'_>) -> Option<(HostId, HostId)> {
-        if let Some(event) = self.story.events().first() {
-            return Some((event.from, event.to));
-        }
-        let host = |address| self.story.hosts().iter().rposition(|host| host.addresses.contains(&address));
-        Some((host(packet.from)?, host(packet.to)?))
     }
 
     /// Joins the last rows if they are a run of idle renewals.
@@ -237,11 +225,11 @@ impl Ladder {
         }
     }
 
-    fn picture(&self) -> Picture {
+    fn picture(&self, story: &Story) -> Picture {
         let first = self.rows.first().map_or(Duration::ZERO, |row| row.at);
         let last = self.rows.last().map_or(first, |row| row.run.map_or(row.at, |run| run.0));
-        let columns = columns::order(&self.story, &self.rows, &self.names);
-        let mut intervals = self.story.intervals();
+        let columns = columns::order(story, &self.rows, &self.names);
+        let mut intervals = story.intervals();
         // What a session had when it was stolen from went with it, also what nobody was seen to take.
         for interval in intervals.iter_mut().filter(|interval| is_hold(interval.kind) && interval.until.is_none()) {
             let stolen = self.stolen.iter().find(|stolen| stolen.session == interval.session && stolen.from >= interval.from);
@@ -271,6 +259,15 @@ impl Picture {
     fn begin(&self) -> Duration {
         self.rows.first().map_or(Duration::ZERO, |row| row.at)
     }
+}
+
+/// Who sent it to whom.
+fn ends(story: &Story, packet: &Packet<'_>, notes: &Notes) -> Option<(HostId, HostId)> {
+    if let Some(event) = notes.events.first() {
+        return Some((event.from, event.to));
+    }
+    let host = |address| story.hosts().iter().rposition(|host| host.addresses.contains(&address));
+    Some((host(packet.from)?, host(packet.to)?))
 }
 
 fn tone(broken: bool, kinds: &[Kind]) -> Tone {

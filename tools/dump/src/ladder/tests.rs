@@ -3,7 +3,7 @@
 //! Leaves to others: how it looks, which nobody can assert; heights (`axis`).
 
 use super::*;
-use crate::memory::Memory;
+use crate::notes;
 use cistern_capture::{Datagram, Reader};
 use cistern_wire::{Bytes8, Cancel, Header, Hello, KeepAlive, Message, Packer, SessionId, samples};
 use std::net::SocketAddr;
@@ -19,15 +19,15 @@ fn drawn(name: &str, datagrams: &[Datagram]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(name);
     let mut ladder = Ladder::new(&path).unwrap();
-    let (mut memory, labels) = (Memory::default(), Labels::default());
+    let (mut story, labels) = (notes::story(None).with_intervals(), Labels::default());
     for datagram in datagrams {
         let packet = Packet::new(0, datagram);
-        let notes = packet.content.as_ref().map(|content| memory.note(packet.at, content)).unwrap_or_default();
-        ladder.see(&packet);
+        let notes = Notes::take(&mut story, &packet);
+        ladder.see(&story);
         let all = vec![true; packet.content.as_ref().map_or(0, |content| content.messages().count())];
-        ladder.show(&labels, &packet, &notes, &all).unwrap();
+        ladder.show(&story, &labels, &packet, &notes, &all).unwrap();
     }
-    ladder.write().unwrap();
+    ladder.write(&story).unwrap();
     std::fs::read_to_string(&path).unwrap()
 }
 
@@ -90,18 +90,31 @@ fn long_run_of_idle_renewals_is_one_row_and_what_is_among_them_is_not_hidden() {
 }
 
 #[test]
+fn datagram_that_was_held_back_keeps_its_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut ladder = Ladder::new(&dir.path().join("held.svg")).unwrap();
+    let (mut story, labels) = (notes::story(None).with_intervals(), Labels::default());
+    let datagrams = captured("normal");
+    let taken: Vec<_> = datagrams.iter().take(2).map(|datagram| Packet::new(0, datagram)).collect();
+    let taken: Vec<_> = taken.into_iter().map(|packet| (Notes::take(&mut story, &packet), packet)).collect();
+    taken.iter().for_each(|(notes, packet)| ladder.show(&story, &labels, packet, notes, &[true]).unwrap());
+    let [hello, challenge] = &ladder.rows[..] else { panic!("two rows") };
+    assert_eq!((hello.from, hello.to), (challenge.to, challenge.from));
+}
+
+#[test]
 fn picture_that_nobody_could_read_is_refused_and_so_is_one_of_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut ladder = Ladder::new(&dir.path().join("many.svg")).unwrap();
-    assert!(ladder.write().unwrap_err().text.contains("nothing to draw"));
-    let (mut memory, labels) = (Memory::default(), Labels::default());
+    let (mut story, labels) = (notes::story(None), Labels::default());
+    assert!(ladder.write(&story).unwrap_err().text.contains("nothing to draw"));
     let mut told = None;
     for n in 1..=ROWS_MAX as u64 + 1 {
         let datagram = sent(Duration::from_millis(n), 9, n, &Cancel { serial: n, nonce: n }.into());
         let packet = Packet::new(0, &datagram);
-        let notes = memory.note(packet.at, packet.content.as_ref().unwrap());
-        ladder.see(&packet);
-        told = ladder.show(&labels, &packet, &notes, &[true]).err();
+        let notes = Notes::take(&mut story, &packet);
+        ladder.see(&story);
+        told = ladder.show(&story, &labels, &packet, &notes, &[true]).err();
         assert!(told.is_none() || n == ROWS_MAX as u64 + 1);
     }
     assert!(told.unwrap().text.contains("--from"), "it says how to choose");

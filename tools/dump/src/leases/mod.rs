@@ -8,8 +8,9 @@
 
 mod report;
 
+use crate::notes::Notes;
 use crate::packet::Packet;
-use cistern_audit::{Answer, Event, Passage, Side, Story, Terms, Vantage, What};
+use cistern_audit::{Answer, Event, What};
 use cistern_wire::{EndReason, Generation, Keep, Kind, LockId, NackReason, ReceiptAnswer, SessionId};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -26,10 +27,9 @@ fn phase(age: f64) -> &'static str {
 }
 
 /// What happened to the leases of all sessions.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Leases {
     json: bool,
-    story: Story,
     sessions: BTreeMap<SessionId, Told>,
     /// Sessions in order of appearance.
     order: Vec<SessionId>,
@@ -100,27 +100,43 @@ struct Notice {
 }
 
 impl Leases {
-    /// Nothing is known yet; `tau` is as for [`crate::memory::Memory::new`].
+    /// Nothing is known yet.
     #[must_use]
-    pub fn new(json: bool, tau: Option<Duration>) -> Self {
-        let vantage = Vantage { side: Side::Agent, ..Vantage::default() };
-        let (sessions, order) = (BTreeMap::new(), Vec::new());
-        Self { json, story: Story::new(vantage, Terms { tau, ..Terms::default() }), sessions, order, entries: 0, left_out: 0 }
+    pub fn new(json: bool) -> Self {
+        Self { json, ..Self::default() }
     }
 
-    /// Takes a datagram in.
-    pub fn datagram(&mut self, packet: &Packet<'_>) {
-        let Packet { number: frame, at, from, to, bytes, .. } = *packet;
-        self.story.take(Passage { frame, at, from, to, payload: bytes });
+    /// Notes what a datagram, whether it is to be shown or not, did to sessions other than its own of which something was shown.
+    pub fn see(&mut self, events: &[Event]) {
+        for Event { session: own, at, frame, what, .. } in events {
+            match *what {
+                What::GivesUp { session, reason } if session != *own && self.sessions.contains_key(&session) => {
+                    self.add(session, *at, *frame, Thing::GaveUp { reason });
+                }
+                What::Passed { holder, lock, generation, by_mutation, .. } if self.sessions.contains_key(&holder) => {
+                    self.add(holder, *at, *frame, Thing::LostTo { lock, generation, to: *own, by_mutation });
+                }
+                What::Restarted { before, now, .. } => {
+                    // Later starts mean nothing to a session that has not been renewed since one.
+                    let renewed = self.sessions.iter().filter(|(_, told)| !told.orphaned).map(|(session, _)| *session);
+                    for session in renewed.collect::<Vec<_>>() {
+                        self.add(session, *at, *frame, Thing::ServerRestarted { before, now });
+                        self.told(session).orphaned = true;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes a datagram in that is to be shown.
+    pub fn datagram(&mut self, packet: &Packet<'_>, notes: &Notes) {
         let Ok(datagram) = &packet.content else { return };
         let session = datagram.header.session;
         if session.0 != 0 {
             self.address(session, packet, datagram.header.from_server);
         }
-        let opened = packet.opened();
-        for event in self.story.events().to_vec() {
-            self.event(&event, opened.unwrap_or(session));
-        }
+        notes.events.iter().for_each(|event| self.event(event, notes.session));
     }
 
     /// Where the session's agent is: as it says itself.
@@ -165,20 +181,8 @@ impl Leases {
             What::Notice { .. } | What::Receipt { .. } => self.notice(event),
             What::Released { lock, generation, keep, .. } => self.back(event, *keep, |of| of.0 == *lock && of.1 <= *generation),
             What::Nack { reason, .. } => self.refused(event, *reason),
-            What::GivesUp { session, reason } => {
-                self.add(*session, at, frame, Thing::GaveUp { reason: *reason });
-            }
-            What::Passed { holder, lock, generation, by_mutation, .. } => {
-                let what = Thing::LostTo { lock: *lock, generation: *generation, to: session, by_mutation: *by_mutation };
-                self.add(*holder, at, frame, what);
-            }
-            What::Restarted { before, now, .. } => {
-                // Later starts mean nothing to a session that has not been renewed since one.
-                let renewed = self.sessions.iter().filter(|(_, told)| !told.orphaned).map(|(session, _)| *session);
-                for session in renewed.collect::<Vec<_>>() {
-                    self.add(session, at, frame, Thing::ServerRestarted { before: *before, now: *now });
-                    self.told(session).orphaned = true;
-                }
+            What::GivesUp { session: own, reason } if *own == session => {
+                self.add(session, at, frame, Thing::GaveUp { reason: *reason });
             }
             _ => {}
         }
@@ -190,8 +194,8 @@ impl Leases {
             self.told(event.session).orphaned = true;
         }
         let Some(renewal) = answer.renewal else { return };
-        let Some(tau) = self.story.session(session).and_then(|session| session.promise).map(|promise| promise.tau) else { return };
-        let (from, until) = (renewal.from_latest, renewal.from_latest.saturating_add(tau));
+        let (from, until) = (renewal.from_latest, renewal.certain_until);
+        let tau = until.saturating_sub(from);
         let told = self.told(session);
         told.orphaned = false;
         let before = told.renewed_from.replace(told.renewed_from.unwrap_or(from).max(from)).unwrap_or(from);

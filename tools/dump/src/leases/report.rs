@@ -7,8 +7,8 @@
 use super::{Entry, Leases, Notice, Stretch, Thing, phase};
 use crate::failure::Failure;
 use crate::time::{seconds, span, time_of_day};
-use cistern_audit::Session;
 use cistern_audit::story::Promise;
+use cistern_audit::{Session, Story};
 use cistern_wire::{EndReason, Keep, Kind, ReceiptAnswer, SessionId};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
@@ -19,9 +19,9 @@ impl Leases {
     ///
     /// # Errors
     /// Those of `out`.
-    pub fn report(&self, out: &mut impl Write) -> Result<(), Failure> {
+    pub fn report(&self, story: &Story, out: &mut impl Write) -> Result<(), Failure> {
         if self.json {
-            let sessions: Vec<_> = self.order.iter().map(|session| self.session_json(*session)).collect();
+            let sessions: Vec<_> = self.order.iter().map(|session| self.session_json(story, *session)).collect();
             serde_json::to_writer(&mut *out, &json!({ "sessions": sessions, "left_out": self.left_out })).map_err(io::Error::from)?;
             return Ok(writeln!(out)?);
         }
@@ -32,7 +32,7 @@ impl Leases {
             if place > 0 {
                 writeln!(out)?;
             }
-            self.session_text(out, *session)?;
+            self.session_text(story, out, *session)?;
         }
         if self.left_out > 0 {
             writeln!(out, "\n{} more entries were left out: choose sessions or times", self.left_out)?;
@@ -40,15 +40,10 @@ impl Leases {
         Ok(())
     }
 
-    /// What its agent calls itself, or nothing.
-    fn label(&self, session: &Session) -> Option<&str> {
-        self.story.hosts().get(session.host).filter(|host| host.agent.is_some()).map(|host| host.name.as_str())
-    }
-
-    fn session_text(&self, out: &mut impl Write, id: SessionId) -> io::Result<()> {
+    fn session_text(&self, story: &Story, out: &mut impl Write, id: SessionId) -> io::Result<()> {
         let Some(told) = self.sessions.get(&id) else { return Ok(()) };
-        let known = self.story.session(id);
-        let label = known.and_then(|session| self.label(session)).map_or(String::new(), |label| format!(" {label}"));
+        let known = story.session(id);
+        let label = known.and_then(label).map_or(String::new(), |label| format!(" {label}"));
         let address = told.address.map_or(String::new(), |address| format!(" at {address}"));
         let promise = known.and_then(|session| session.promise);
         let terms = promise.map_or("its WELCOME was not seen, so nothing is known of its lease".to_owned(), |promise| {
@@ -68,24 +63,29 @@ impl Leases {
             }
         }
         let ended = known.is_some_and(|session| session.ended.is_some() || session.given_up.is_some());
-        if ended { Ok(()) } else { over(out, &mut end, self.story.now()) }
+        if ended { Ok(()) } else { over(out, &mut end, story.now()) }
     }
 
-    fn session_json(&self, id: SessionId) -> Value {
-        let known = self.story.session(id);
+    fn session_json(&self, story: &Story, id: SessionId) -> Value {
+        let known = story.session(id);
         let promise = known.and_then(|session| session.promise);
         let told = self.sessions.get(&id);
         let failed = known.filter(|session| session.nack.is_some() || session.stolen.is_some()).and(promise);
         let entries: Vec<_> = told.iter().flat_map(|told| &told.entries).map(|entry| entry_json(entry, failed)).collect();
         json!({
             "session": id.to_string(),
-            "agent": known.and_then(|session| self.label(session)),
+            "agent": known.and_then(label),
             "address": told.and_then(|told| told.address).map(|address| address.to_string()),
             "tau_s": promise.map(|promise| promise.tau.as_secs_f64()),
             "wait_s": promise.map(|promise| promise.wait.as_secs_f64()),
             "entries": entries,
         })
     }
+}
+
+/// What its agent calls itself, if it does.
+fn label(session: &Session) -> Option<&str> {
+    Some(session.label.as_str()).filter(|label| !label.is_empty())
 }
 
 /// Tells that the lease was over by this time, if it was.

@@ -7,7 +7,7 @@
 mod renewal;
 mod report;
 
-use crate::memory::{Note, Notes};
+use crate::notes::{Note, Notes};
 use crate::packet::Packet;
 use cistern_wire::{Kind, Message, NackReason, Reply};
 use hdrhistogram::Histogram;
@@ -54,11 +54,9 @@ struct KindSum {
 }
 
 impl Stats {
-    /// No figures yet; `renewing_at` is the fraction of the lease period at which agents begin to renew, `tau` as for [`Memory::new`].
-    ///
-    /// [`Memory::new`]: crate::memory::Memory::new
+    /// No figures yet; `renewing_at` is the fraction of the lease period at which agents begin to renew.
     #[must_use]
-    pub fn new(json: bool, renewing_at: f64, tau: Option<Duration>) -> Self {
+    pub fn new(json: bool, renewing_at: f64) -> Self {
         Self {
             json,
             span: None,
@@ -70,7 +68,7 @@ impl Stats {
             round_trips: BTreeMap::new(),
             nacks: BTreeMap::new(),
             failures: BTreeMap::new(),
-            renewals: Renewals::new(renewing_at, tau),
+            renewals: Renewals::new(renewing_at),
             scratch: Vec::new(),
         }
     }
@@ -95,7 +93,7 @@ impl Stats {
         sum.bytes += packet.bytes.len() as u64;
         for ((message, note), _) in datagram.messages().zip(&notes.messages).zip(shown).filter(|(_, shown)| **shown) {
             self.message(packet.at, &message, note);
-            self.renewals.message(packet.at, datagram.header.session.0, &message, note, notes);
+            self.renewals.message(packet.at, message.kind(), note, notes);
         }
     }
 

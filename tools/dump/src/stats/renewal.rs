@@ -7,8 +7,8 @@
 //! well, so that a difference shows whether arrivals were not random, or agents did not renew when they should.
 //! Leaves to others: whether an agent had anything to renew for; one that holds nothing sends nothing.
 
-use crate::memory::{Note, Notes};
-use cistern_wire::{Kind, Message};
+use crate::notes::{Note, Notes};
+use cistern_wire::Kind;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,8 +22,6 @@ const OTHERS: u64 = 0;
 #[derive(Debug)]
 pub(super) struct Renewals {
     renewing_at: f64,
-    /// The lease period where it was not seen.
-    tau: Option<Duration>,
     sessions: BTreeMap<u64, Arrivals>,
 }
 
@@ -31,7 +29,7 @@ pub(super) struct Renewals {
 #[derive(Clone, Debug, Default)]
 struct Arrivals {
     agent: Option<String>,
-    /// The lease period, if the session's WELCOME was seen.
+    /// The lease period, if it is known.
     tau: Option<Duration>,
     first: Option<Duration>,
     last: Duration,
@@ -72,8 +70,8 @@ pub(super) struct Cost {
 }
 
 impl Renewals {
-    pub(super) const fn new(renewing_at: f64, tau: Option<Duration>) -> Self {
-        Self { renewing_at, tau, sessions: BTreeMap::new() }
+    pub(super) const fn new(renewing_at: f64) -> Self {
+        Self { renewing_at, sessions: BTreeMap::new() }
     }
 
     /// The fraction of the lease period at which agents are taken to begin to renew.
@@ -81,15 +79,14 @@ impl Renewals {
         self.renewing_at
     }
 
-    pub(super) fn message(&mut self, at: Duration, session: u64, message: &Message<'_>, note: &Note, notes: &Notes) {
-        let (session, tau) = match message {
-            Message::Welcome(welcome) => (welcome.session.0, Some(Duration::from_micros(welcome.lease_us))),
-            _ if session == 0 => return,
-            _ => (session, None),
-        };
+    pub(super) fn message(&mut self, at: Duration, kind: Kind, note: &Note, notes: &Notes) {
+        let session = notes.session.0;
+        if session == 0 {
+            return;
+        }
         let full = self.sessions.len() >= SESSIONS && !self.sessions.contains_key(&session);
         let arrivals = self.sessions.entry(if full { OTHERS } else { session }).or_default();
-        arrivals.tau = tau.or(arrivals.tau).or(self.tau);
+        arrivals.tau = notes.tau.or(arrivals.tau);
         if arrivals.agent.is_none() {
             arrivals.agent.clone_from(&notes.label);
         }
@@ -98,7 +95,7 @@ impl Renewals {
         if note.again.is_some() {
             return;
         }
-        match message.kind() {
+        match kind {
             Kind::KeepAlive => arrivals.explicit += 1,
             kind if kind.is_renewing() => arrivals.request(at, self.renewing_at),
             _ => {}
@@ -201,28 +198,20 @@ fn floor(ratio: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cistern_wire::{Ask, KeepAlive, ServerStatus};
-
-    fn welcome() -> Message<'static> {
-        cistern_wire::samples().into_iter().find(|message| message.kind() == Kind::Welcome).unwrap()
-    }
+    use cistern_wire::SessionId;
 
     /// A session (τ = 2 s) whose requests come after these gaps, in milliseconds.
     fn after(gaps: &[u64]) -> Cost {
-        let (note, notes) = (Note::default(), Notes::default());
-        let mut renewals = Renewals::new(0.6, None);
-        renewals.message(Duration::ZERO, 0, &welcome(), &note, &notes);
-        let session = *renewals.sessions.keys().next().unwrap();
+        let notes = Notes { session: SessionId(7), tau: Some(Duration::from_secs(2)), ..Notes::default() };
+        let (mut renewals, note) = (Renewals::new(0.6), Note::default());
         let mut at = Duration::ZERO;
-        for (nonce, gap) in (1..).zip([&[0], gaps].concat()) {
+        for gap in [&[0], gaps].concat() {
             at += Duration::from_millis(gap);
-            let message = Message::ServerStatus(ServerStatus { ask: Ask { nonce, back: 0, limit: 548 } });
-            renewals.message(at, session, &message, &note, &notes);
+            renewals.message(at, Kind::ServerStatus, &note, &notes);
         }
-        let keep_alive = Message::KeepAlive(KeepAlive { serial: 1, clock_us: 0 });
-        renewals.message(at, session, &keep_alive, &note, &notes);
-        let again = Note { again: Some(crate::memory::Again { times: 1, first: at }), ..Note::default() };
-        renewals.message(at, session, &keep_alive, &again, &notes);
+        renewals.message(at, Kind::KeepAlive, &note, &notes);
+        let again = Note { again: Some(crate::notes::Again { times: 1, first: at }), ..Note::default() };
+        renewals.message(at, Kind::KeepAlive, &again, &notes);
         renewals.all()
     }
 

@@ -47,6 +47,17 @@ fn hosts_ports_and_sessions_are_chosen() {
 }
 
 #[test]
+fn leases_of_one_session_read_as_they_do_among_all() {
+    for name in ["contended", "partition", "healed"] {
+        let all = shown(&["--leases", &capture(name)]);
+        for part in all.trim_end().split("\n\n") {
+            let session = &part["session ".len()..][..16];
+            assert_eq!(shown(&["--leases", "--session", session, &capture(name)]).trim_end(), part);
+        }
+    }
+}
+
+#[test]
 fn times_and_counts_bound_what_is_shown() {
     let all = lines(&["-ttttt", &capture("contended")]);
     let after: Vec<_> = lines(&["--since", "+1", "--until", "+1.25", &capture("contended")]);

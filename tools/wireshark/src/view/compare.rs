@@ -4,7 +4,7 @@ use super::pdml::{Field, Frame, frames};
 use super::tshark;
 use cistern_capture::Datagram;
 use cistern_dump::labels::Labels;
-use cistern_dump::memory::Notes;
+use cistern_dump::notes::Notes;
 use cistern_dump::packet::Packet;
 use cistern_dump::record;
 use cistern_wire::{DatagramTree, Node, Shape, Shown, Value as Leaf};
