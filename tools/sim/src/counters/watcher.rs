@@ -2,6 +2,7 @@
 //!
 //! Decides what counts once: a retransmission by the nonce of its request, a lapse by the lease that went on, a grace by its end.
 //! Place in the walk: under `Counters`, for every happening. Invariant: state here belongs to one run and is never merged.
+//! The auditor's story is not used: it knows what passes one machine, and much of what counts here the network loses or no datagram shows.
 //! Leaves to others: names and requirements (`counters`).
 
 use super::Sometimes;
