@@ -1,4 +1,6 @@
 //! How the agent's lease and its server are.
+//!
+//! The agent and the wire have views of the same shape: these are the client's own, so that those can change without its users' code.
 
 use cistern_agent::api;
 use cistern_link::Instant;

@@ -3,6 +3,7 @@
 //! Decides the contents at every moment, and crash images: of the batches not yet durable a prefix may have reached the disk, since
 //! a store makes batches durable in their order and each whole or not at all. Invariant: what was reported durable is never lost,
 //! except by restoring an older copy, which is told to judges.
+//! It reads and writes a map as a store in memory does (`cistern_server::store`), and is none: judges look at both sides of a crash.
 //! Leaves to others: when a batch becomes durable and a question is answered (`host::server`), and which crash comes (`plan`).
 
 use bytes::Bytes;
