@@ -110,6 +110,36 @@ fn a_plain_user_runs_a_server_and_an_agent_and_names_nothing() {
 }
 
 #[test]
+fn without_any_word_of_a_server_the_agent_of_the_host_is_asked_if_one_runs() {
+    let mut user = User::new();
+    let server = user.start(CISTERND, &["--volatile", "--new-cluster", "--listen", "127.0.0.1:0"]);
+    let address = server["listen"][0].as_str().unwrap();
+    user.start(CISTERN, &["agent", "run", "--server", address]);
+    user.ok(&["mkdir", "/a"]);
+    user.ok(&["lock", "/a/job", "--", "true"]);
+    user.ok(&["ping", "-c", "1"]);
+    let sessions = || -> serde_json::Value { serde_json::from_str(&user.ok(&["status", "--json"])).unwrap() };
+    assert_eq!(sessions()["sessions"], 1, "nobody had a session of his own");
+    // Whoever names a server, or needs an agent of his own, has one.
+    let refused = |args: &[&str]| {
+        let output = user.run(&[&["ls", "/", "--timeout", "100ms"], args].concat());
+        assert_eq!(output.status.code(), Some(69), "{args:?}: {}", said(&output));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(refused(&["--server", "127.0.0.1:1"]).contains("127.0.0.1:1 "));
+    user.settings("[client]\nserver = \"127.0.0.1:1\"\n");
+    assert!(refused(&[]).contains("127.0.0.1:1 "));
+    assert!(refused(&["--lease", "1s"]).contains("127.0.0.1:1 "));
+    std::fs::remove_dir_all(user.home.path().join(".config")).unwrap();
+    // A socket that an agent has left behind is none.
+    user.started.pop();
+    let socket = user.home.path().join("run/cistern/agent.sock");
+    assert!(socket.exists());
+    let output = user.run(&["ls", "/", "--timeout", "100ms"]);
+    assert!(!said(&output).contains("agent.sock"), "{}", said(&output));
+}
+
+#[test]
 fn without_any_word_of_a_server_it_is_the_one_on_this_host() {
     let user = User::new();
     let output = user.run(&["ls", "/", "--timeout", "100ms"]);

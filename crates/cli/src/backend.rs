@@ -7,6 +7,8 @@ use crate::contact::{self, Tries, Wanted};
 use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE, EXIT_UNAVAILABLE, EXIT_UNKNOWN, Holds, execute};
 use crate::local::{Answer, Attributes, EntryRow, Failure, Request, Response};
 use crate::options::Options;
+use crate::places::agent_sockets;
+use crate::settings;
 use crate::signals::{End, wait_for};
 use crate::text::Text;
 use cistern_client::{Client, FileType};
@@ -152,7 +154,7 @@ impl Backend {
     /// Opens what the command line asks for; with an agent of its own, a session, too.
     pub(crate) fn open(options: &Options) -> Result<Self, Failure> {
         match host_agent(options)? {
-            Some(path) => Ok(Self::Host(Line::open(path)?.within(options.timeout))),
+            Some(path) => Ok(Self::Host(Line::open(&path)?.within(options.timeout))),
             None => Ok(Self::Own(own_client(options, None)?, Holds::default())),
         }
     }
@@ -218,15 +220,33 @@ impl Backend {
     }
 }
 
-/// The control socket of the host's agent, if the command is to go through one.
-pub(crate) fn host_agent(options: &Options) -> Result<Option<&Path>, Failure> {
+/// The control socket of the host's agent, if the command is to go through one: the one that is named, or where neither agent nor server is,
+/// one that answers.
+///
+/// # Errors
+/// The settings cannot be read, or the command has an option that the agent that is named has no use for.
+pub(crate) fn host_agent(options: &Options) -> Result<Option<PathBuf>, Failure> {
     match options.host_agent() {
         Some(_) if options.pcap.is_some() => Err(Failure::usage(
             "--pcap: this command goes through the host's agent (--agent, CISTERN_AGENT) and sends no datagrams itself; give --pcap to \
              `cistern agent run`, or unset CISTERN_AGENT",
         )),
-        agent => Ok(agent),
+        Some(named) => Ok(Some(named.to_owned())),
+        None if options.needs_own_agent() => Ok(None),
+        None => {
+            let names_none = settings::load(options.config.as_deref())?.servers(&options.server).default;
+            let found = names_none.then(default_agent).flatten();
+            if let Some(socket) = &found {
+                log::info!("no server is named: through the host's agent at {}", socket.display());
+            }
+            Ok(found)
+        }
     }
+}
+
+/// The control socket of an agent of this host that answers, although nobody has named it.
+pub(crate) fn default_agent() -> Option<PathBuf> {
+    agent_sockets().into_iter().find(|socket| UnixStream::connect(socket).is_ok())
 }
 
 /// A client with an identity of its own, and a session.

@@ -19,7 +19,8 @@ pub(crate) struct Options {
     /// with --agent; as a flag it wins over CISTERN_AGENT
     #[arg(long, env = "CISTERN_SERVER", hide_env_values = true, value_delimiter = ',', value_name = "ADDRESS", global = true, help_heading = CONNECTION)]
     pub(crate) server: Vec<String>,
-    /// Control socket of the host agent to use, instead of an agent of this command's own
+    /// Control socket of the host agent to use, instead of an agent of this command's own. Where no server is named by an option, the
+    /// environment or the settings file, a command looks for this user's agent (`cistern agent run`), then for the system's
     #[arg(long, env = "CISTERN_AGENT", hide_env_values = true, value_name = "SOCKET", global = true, help_heading = CONNECTION)]
     pub(crate) agent: Option<PathBuf>,
     /// Settings file (TOML); else ~/.config/cistern/cistern.toml or /etc/cistern/cistern.toml, if there is one
@@ -43,9 +44,15 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The control socket of the host agent to go through; none for a command that asks for a lease period, which needs an agent of its own.
+    /// The control socket that names the host agent to go through; none for a command that asks for a lease period, which needs an agent of
+    /// its own.
     pub(crate) fn host_agent(&self) -> Option<&Path> {
         self.agent.as_deref().filter(|_| self.lease.is_none())
+    }
+
+    /// Whether what is asked for needs an agent of the command's own, where none is named.
+    pub(crate) const fn needs_own_agent(&self) -> bool {
+        self.lease.is_some() || self.lease_max.is_some() || self.pcap.is_some()
     }
 }
 

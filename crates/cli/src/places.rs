@@ -52,6 +52,14 @@ impl Daemon {
     }
 }
 
+/// Where a command looks for a host's agent that nobody has named: at this user's, then at the system's.
+pub(crate) fn agent_sockets() -> Vec<PathBuf> {
+    let system = Environment { root: true, ..Environment::default() };
+    let mut sockets: Vec<_> = [Environment::this(), system].iter().filter_map(|environment| environment.socket(Daemon::Agent)).collect();
+    sockets.dedup();
+    sockets
+}
+
 fn homeless(flag: &str) -> Failure {
     Failure::usage(format!("neither XDG_STATE_HOME nor HOME names a directory for the state of this user: set one of them, or give {flag}"))
 }

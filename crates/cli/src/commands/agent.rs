@@ -4,7 +4,7 @@ pub(crate) mod run;
 mod status;
 mod top;
 
-use crate::backend::Line;
+use crate::backend::{Line, default_agent};
 use crate::local::Failure;
 use crate::options::Options;
 use crate::places::Daemon;
@@ -21,9 +21,9 @@ super::commands! {
 /// Global options of commands that ask the host's agent itself.
 const HOST_AGENT: &[&str] = &["json", "agent", "timeout"];
 
-/// The host's agent: the one that is named, else this user's.
+/// The host's agent: the one that is named, else this user's or the system's, whichever answers.
 fn connect(options: &Options) -> Result<(PathBuf, Line), Failure> {
-    let socket = options.agent.clone().map_or_else(|| Daemon::Agent.socket(None), Ok)?;
+    let socket = options.agent.clone().or_else(default_agent).map_or_else(|| Daemon::Agent.socket(None), Ok)?;
     let line = Line::open(&socket)?.within(options.timeout);
     Ok((socket, line))
 }

@@ -32,7 +32,7 @@ use std::time::Duration;
 const LOCK_HELP: &str = "\
 PATH is created as an empty file if it is missing; its parent directories are not.
 
-With --agent or CISTERN_AGENT the host's agent holds the lock; the guarantee below is the same.
+Through the host's agent (--agent) that agent holds the lock; the guarantee below is the same.
 
 COMMAND gets the fencing token in CISTERN_TOKEN and the path in CISTERN_LOCK.
 

@@ -82,7 +82,7 @@ impl Run for Ping {
         let end = End::catch()?;
         let (options, json) = (ctx.options(), ctx.is_json());
         let mut through = match host_agent(options)? {
-            Some(socket) => Through::Host(Line::open(socket)?.within(options.timeout.or(Some(GIVE_UP)))),
+            Some(socket) => Through::Host(Line::open(&socket)?.within(options.timeout.or(Some(GIVE_UP)))),
             None => {
                 let options = Options { timeout: options.timeout.or(Some(GIVE_UP)), ..options.clone() };
                 Through::Own(contact::start(&options, Wanted::default())?)

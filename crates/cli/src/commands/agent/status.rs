@@ -9,7 +9,7 @@ use crate::show;
 use clap::Args;
 
 const AGENT_STATUS_HELP: &str = "\
-Asks the host's agent: the one that --agent or CISTERN_AGENT names, else this user's (`cistern agent run`). That costs it no message and renews nothing.
+Asks the host's agent: the one that --agent or CISTERN_AGENT names, else this user's (`cistern agent run`) or the system's. That costs it no message and renews nothing.
 
 Examples:
   cistern agent status

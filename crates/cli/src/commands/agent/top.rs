@@ -22,7 +22,7 @@ use view::View;
 
 const TOP_HELP: &str = "\
 On a terminal the view is redrawn in place; elsewhere each refresh is a line. The agent is the one that --agent or CISTERN_AGENT names, else this user's \
-(`cistern agent run`). Looking costs it no message and renews nothing.
+(`cistern agent run`) or the system's. Looking costs it no message and renews nothing.
 
 Examples:
   cistern agent top

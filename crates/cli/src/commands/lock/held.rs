@@ -151,8 +151,8 @@ fn look(hold: &Hold, lease: Duration) -> Result<Look, Failure> {
             Ok(Look::Certain(Until::of_lease(at, lease)))
         }
         ("certain", None) => Err(Failure::failed(
-            "the host's agent has other clocks than this process (another time namespace); unset CISTERN_AGENT, so that the lock is held by \
-             an agent of this process",
+            "the host's agent has other clocks than this process (another time namespace); name the server by --server, so that the lock \
+             is held by an agent of this process",
         )),
         ("lost", _) => Ok(Look::Lost),
         _ => Ok(Look::Uncertain),

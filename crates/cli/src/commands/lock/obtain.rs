@@ -68,7 +68,7 @@ fn outlasts_silence(args: &Lock, options: &Options) -> bool {
 impl LockAgent {
     pub(super) fn open(args: &Lock, options: &Options) -> Result<Self, Failure> {
         Ok(match host_agent(options)? {
-            Some(socket) => Self::Host(socket.to_owned()),
+            Some(socket) => Self::Host(socket),
             None => {
                 let tries = bound(args).filter(|_| outlasts_silence(args, options)).map_or(Tries::UntilGivenUp, Tries::For);
                 Self::Own(own_agent(options, None, tries)?)

@@ -20,6 +20,7 @@ use cistern_text::octal;
 use clap::Args;
 use serde_json::json;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -45,7 +46,7 @@ is gone. The file is removed at once when this command ends, and within 3.8 s pl
 The command rejoins after every interruption, and prints the reason on standard error. Before it has joined for the first time, it fails (status 1) \
 on permanent errors: no such directory, not a directory, a file of that name that is not ephemeral.
 
-With --agent or CISTERN_AGENT the file belongs to the host's agent, which removes it as soon as this command ends or is killed.
+Through the host's agent (--agent) the file belongs to that agent, which removes it as soon as this command ends or is killed.
 
 Prints joined, uncertain, certain and lost, each with the path. Ends by SIGINT or SIGTERM: exit status 0.
 
@@ -74,6 +75,8 @@ struct Membership<'a> {
     options: &'a Options,
     path: Text,
     end: &'a End,
+    /// The control socket of the host's agent, if the file is to be its.
+    host: Option<PathBuf>,
     /// None: the host's agent has ended the connection.
     backend: Option<Backend>,
     /// The host's agent was asked something, and not waited for: the process is to end.
@@ -89,13 +92,14 @@ impl Run for Join {
         let end = Arc::new(End::catch()?);
         let path = Text::from(self.path.as_os_str());
         let options = ctx.options();
-        let backend = match host_agent(options)? {
+        let host = host_agent(options)?;
+        let backend = match host {
             Some(_) => None,
             None => Some(Backend::Own(own_agent(options, Some(format!("member {path}")), Tries::UntilEnded)?, Holds::default())),
         };
         let closer = backend.as_ref().and_then(|backend| close_at_end(backend, &end));
         let mut membership =
-            Membership { args: self, options, path, end: &end, backend, unanswered: false, has_joined: false, told: String::new() };
+            Membership { args: self, options, path, end: &end, host, backend, unanswered: false, has_joined: false, told: String::new() };
         let result = membership.run();
         match (closer, membership.backend) {
             (Some(closer), _) if end.is_asked() => _ = closer.join(),
@@ -176,7 +180,7 @@ impl Membership<'_> {
         let backend = match &mut self.backend {
             Some(backend) => backend,
             None => {
-                let socket = host_agent(self.options)?.ok_or_else(|| Failure::usage("no agent is named"))?;
+                let socket = self.host.as_ref().ok_or_else(|| Failure::usage("no agent is named"))?;
                 self.backend.insert(Backend::Host(Line::open(socket)?))
             }
         };
