@@ -146,6 +146,29 @@ fn waiting_and_trying_keep_their_bounds_although_no_server_answers() {
 }
 
 #[test]
+fn a_timeout_bounds_the_silence_of_the_host_agent_and_of_its_server_and_no_wait_for_others() {
+    let (server, _a) = held();
+    let host = Agent::start(&server, "host");
+    let start = || waiting(&server, by(&mut server.prepared(&["lock", "--timeout", "1500ms", "/job", "--", "true"]), &host));
+    let mut patient = start();
+    thread::sleep(Duration::from_secs(2));
+    assert!(patient.try_wait().unwrap().is_none(), "the lock is another's, and everybody answers");
+    patient.kill().unwrap();
+    patient.wait().unwrap();
+    // Last the server, after whose silence the lock is nobody's.
+    for process in [&host.process, &server.process] {
+        eventually("nobody waits", || (server.count("waiting") == 0).then_some(()));
+        let late = start();
+        process.signal(Signal::SIGSTOP);
+        let begun = Instant::now();
+        let output = late.wait_with_output().unwrap();
+        process.signal(Signal::SIGCONT);
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+        assert!(output.status.code() == Some(125) && said(&output).contains("no answer in the time of --timeout"), "{}", said(&output));
+    }
+}
+
+#[test]
 fn a_wait_keeps_its_bound_over_an_outage() {
     let (server, _a) = held();
     let begun = Instant::now();

@@ -1,6 +1,7 @@
 //! Obtaining the lock: made if its file is missing, waited for as long as the command line says, and left at once when asked to end.
 //!
-//! Decides: that `--wait` and `--try` are bounds on everything, the server's silence included; that a person at a terminal is told who
+//! Decides: that `--wait` and `--try` are bounds on everything, the server's silence included, and `--timeout` one on that silence and the host
+//! agent's, of which a lock that others hold is none; that a person at a terminal is told who
 //! holds the lock; and the exit status of a lock that was not obtained.
 //! Invariant: whoever stops waiting leaves the queue: the request is cancelled before this returns or when the session is closed.
 //! Leaves to others: the queue (the server), what is done with the lock (`lock`).
@@ -122,6 +123,8 @@ pub(super) struct Obtaining<'a> {
     said: String,
     /// When to look who holds it; none: nobody is to be told.
     look_at: Option<Instant>,
+    /// When to ask whether the host's agent and the server still answer; none: nobody has said in which time they must.
+    ask_at: Option<Instant>,
 }
 
 impl<'a> Obtaining<'a> {
@@ -139,6 +142,8 @@ impl<'a> Obtaining<'a> {
             deadline: bound(args).and_then(|bound| now.checked_add(bound)),
             said: String::new(),
             look_at,
+            // An agent of this process's own has that bound itself.
+            ask_at: options.timeout.filter(|_| matches!(agent, LockAgent::Host(_))).map(|_| now),
         }
     }
 
@@ -178,7 +183,7 @@ impl<'a> Obtaining<'a> {
             }
         };
         loop {
-            let until = [self.deadline, self.look_at].into_iter().flatten().min();
+            let until = [self.deadline, self.look_at, self.ask_at].into_iter().flatten().min();
             asked = match asked.wait(self.end, until) {
                 Waited::Ended(result) => return Ok(result),
                 Waited::Still(asked) => asked,
@@ -187,6 +192,9 @@ impl<'a> Obtaining<'a> {
             if self.look_at.is_some_and(|at| at <= Instant::now()) {
                 self.tell_who_holds();
                 self.look_at = Some(Instant::now() + NEXT_LOOK);
+            }
+            if self.ask_at.is_some_and(|at| at <= Instant::now()) {
+                self.ask_whether_there()?;
             }
         }
     }
@@ -226,6 +234,24 @@ impl<'a> Obtaining<'a> {
             Some(made) => Ok(made),
             None => self.check().and_then(|()| Err(self.failed(self.too_late()).into())),
         }
+    }
+
+    /// Whether the host's agent, and the server through it, answer within `--timeout`: from the lock request nothing may come for long.
+    fn ask_whether_there(&mut self) -> Result<(), NoLock> {
+        let (LockAgent::Host(socket), Some(timeout)) = (self.agent, self.options.timeout) else { return Ok(()) };
+        let begun = Instant::now();
+        let until = begun.checked_add(timeout).into_iter().chain(self.deadline).min();
+        let mut line = Line::open(socket).map_err(|failure| self.failed(failure))?;
+        match line.ask(&Request::Ping, self.end, until) {
+            Some(answer) => answer.map_err(|failure| self.failed(failure))?,
+            None => {
+                self.check()?;
+                let what = format!("agent socket {}: no answer in the time of --timeout", socket.display());
+                return Err(self.failed(Failure::new("UNREACHABLE", EXIT_FAILURE, what)).into());
+            }
+        };
+        self.ask_at = begun.checked_add(timeout).map(|at| at.max(Instant::now() + PAUSE));
+        Ok(())
     }
 
     /// Time is up: says for what.
