@@ -9,6 +9,7 @@ use crate::local::Failure;
 use crate::options::Options;
 use crate::show;
 use crate::text::Text;
+use cistern_text::Progress;
 use serde::Serialize;
 use serde_json::Value;
 use std::ffi::OsString;
@@ -31,6 +32,11 @@ impl Ctx {
 
     pub(crate) const fn is_json(&self) -> bool {
         self.options.json
+    }
+
+    /// A line for what is being done, unless the command is to be quiet.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress::new(self.options.verbosity.quiet)
     }
 
     /// The agent to act through, with a session.

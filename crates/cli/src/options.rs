@@ -62,7 +62,7 @@ pub(crate) struct Verbosity {
     /// Log more to standard error; repeat for still more
     #[arg(short, long, action = clap::ArgAction::Count, global = true, conflicts_with = "quiet", help_heading = OUTPUT)]
     pub(crate) verbose: u8,
-    /// Log only errors
+    /// Log only errors, and show no progress
     #[arg(short, long, global = true, help_heading = OUTPUT)]
     pub(crate) quiet: bool,
 }

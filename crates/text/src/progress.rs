@@ -16,17 +16,24 @@ pub fn progress(text: &str) {
 /// A line of progress; it is taken away when this is dropped.
 #[derive(Debug)]
 pub struct Progress {
+    quiet: bool,
     shown: bool,
     last: Instant,
 }
 
 impl Default for Progress {
     fn default() -> Self {
-        Self { shown: false, last: Instant::now() }
+        Self::new(false)
     }
 }
 
 impl Progress {
+    /// A line that has not been shown yet; of one that is quiet nothing is ever shown.
+    #[must_use]
+    pub fn new(quiet: bool) -> Self {
+        Self { quiet, shown: false, last: Instant::now() }
+    }
+
     /// Shows what is being done, at most a few times a second, and not in the first second.
     pub fn tell(&mut self, text: &str) {
         let wait = Duration::from_millis(if self.shown { 200 } else { 1_000 });
@@ -38,8 +45,10 @@ impl Progress {
 
     /// Shows it at once.
     pub fn show(&mut self, text: &str) {
-        self.shown = true;
-        progress(text);
+        if !self.quiet {
+            self.shown = true;
+            progress(text);
+        }
     }
 
     /// Takes the line away.
@@ -54,5 +63,19 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.done();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quiet_line_is_never_shown() {
+        for quiet in [false, true] {
+            let mut line = Progress::new(quiet);
+            line.show("what is done");
+            assert_eq!(line.shown, !quiet);
+        }
     }
 }

@@ -59,7 +59,7 @@ impl Run for CheckStore {
 
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
         let looked = match StoppedStore::open(&self.store) {
-            Ok(store) => look(&store, self.most),
+            Ok(store) => look(&store, self.most, ctx.progress()),
             // Damage that the engine sees is what a check is for.
             Err(OpenError { problem: Problem::Damaged, what, .. }) => Err(Unreadable { what }),
             Err(e) => return Err(e.into()),
@@ -75,13 +75,10 @@ impl Run for CheckStore {
 }
 
 /// Reads all of a store, and says at a terminal how far it is.
-pub(super) fn look(store: &StoppedStore, findings_max: usize) -> Result<Report, Unreadable> {
-    let mut progress = Progress::default();
+pub(super) fn look(store: &StoppedStore, findings_max: usize, mut progress: Progress) -> Result<Report, Unreadable> {
     let tell = |far: Far| {
         let of = if far.objects_expected > 0 { format!(" of {}", far.objects_expected) } else { String::new() };
         progress.tell(&format!("checking: {} records, {}{of} objects", far.records, far.objects));
     };
-    let report = (Check { findings_max }).run(|| Ok(store.iter()), tell);
-    progress.done();
-    report.map_err(|what| Unreadable { what })
+    (Check { findings_max }).run(|| Ok(store.iter()), tell).map_err(|what| Unreadable { what })
 }

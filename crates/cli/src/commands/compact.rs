@@ -6,7 +6,6 @@ use crate::ctx::Ctx;
 use crate::execute::EXIT_STORE;
 use crate::local::Failure;
 use cistern_store::StoppedStore;
-use cistern_text::Progress;
 use clap::Args;
 use serde_json::json;
 use std::fs;
@@ -47,7 +46,7 @@ impl Run for Compact {
         let size = || size_of(&self.store).map_err(|e| Failure::new("STORE", EXIT_STORE, format!("{}: {e}", self.store.display())));
         let store = StoppedStore::open(&self.store)?;
         let before = size()?;
-        let mut progress = Progress::default();
+        let mut progress = ctx.progress();
         progress.tell("compacting");
         let compacted = store.compact();
         progress.done();

@@ -4,7 +4,6 @@ use super::Run;
 use crate::ctx::Ctx;
 use crate::local::Failure;
 use crate::tree::export_tree;
-use cistern_text::Progress;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -26,7 +25,7 @@ pub(crate) struct Export {
 
 impl Run for Export {
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
-        let mut progress = Progress::default();
+        let mut progress = ctx.progress();
         let copied = export_tree(ctx.agent()?, self, &mut progress);
         progress.done();
         copied?.report(ctx)

@@ -4,7 +4,6 @@ use super::Run;
 use crate::ctx::Ctx;
 use crate::local::Failure;
 use crate::tree::import_tree;
-use cistern_text::Progress;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -20,7 +19,7 @@ pub(crate) struct Import {
 
 impl Run for Import {
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
-        let mut progress = Progress::default();
+        let mut progress = ctx.progress();
         let copied = import_tree(ctx.agent()?, &self.dir, &self.path.as_os_str().into(), &mut progress);
         progress.done();
         copied?.report(ctx)

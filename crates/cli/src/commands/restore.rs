@@ -10,7 +10,6 @@ use crate::execute::{EXIT_DAMAGED, EXIT_FAILED, EXIT_STORE};
 use crate::local::Failure;
 use cistern_store::check::Severity;
 use cistern_store::{StoppedStore, restoration};
-use cistern_text::Progress;
 use clap::Args;
 use serde_json::json;
 use std::ffi::OsString;
@@ -63,8 +62,8 @@ impl Run for Restore {
 
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
         let mut copy = StoppedStore::open(&self.copy)?;
-        let report =
-            look(&copy, 0).map_err(|e| Failure::new("DAMAGED_STORE", EXIT_DAMAGED, format!("store {}: {e}", self.copy.display())))?;
+        let report = look(&copy, 0, ctx.progress())
+            .map_err(|e| Failure::new("DAMAGED_STORE", EXIT_DAMAGED, format!("store {}: {e}", self.copy.display())))?;
         if report.gravest() > Some(Severity::Waste) && !self.damaged {
             let what = "is not sound: look with `cisternd check`, take another copy, or restore it as it is with --damaged";
             return Err(Failure::new("DAMAGED_STORE", EXIT_DAMAGED, format!("store {} {what}", self.copy.display())));
@@ -77,7 +76,7 @@ impl Run for Restore {
             let what = "is in the way: it is what an interrupted restore has left; remove it";
             return Err(Failure::usage(format!("{} {what}", staging.display())));
         }
-        let mut progress = Progress::default();
+        let mut progress = ctx.progress();
         progress.tell(&format!("copying {} records", report.records));
         let copied = copy.copy_to(&staging);
         progress.done();
