@@ -70,6 +70,8 @@ const SERVER: &[&str] = &["json", "server", "agent", "config", "timeout", "lease
 const OWN_AGENT: &[&str] = &["json", "server", "config", "timeout", "lease", "lease_max", "pcap"];
 /// Of commands that only look at settings.
 const SETTINGS: &[&str] = &["json", "server", "config", "timeout", "lease", "lease_max"];
+/// Of commands that only print.
+const OUTPUT: &[&str] = &["json"];
 /// Of commands that have options of their own by these names, or need none.
 const NONE: &[&str] = &[];
 

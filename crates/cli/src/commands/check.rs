@@ -10,7 +10,6 @@ use super::{NONE, Run};
 use crate::ctx::Ctx;
 use crate::execute::EXIT_FAILED;
 use crate::local::Failure;
-use crate::show;
 use cistern_store::check::{Check, Progress as Far, Report};
 use cistern_store::{OpenError, Problem, StoppedStore};
 use cistern_text::Progress;
@@ -65,11 +64,7 @@ impl Run for CheckStore {
             Err(e) => return Err(e.into()),
         };
         let sound = looked.as_ref().is_ok_and(Report::is_clean);
-        if ctx.is_json() {
-            show::json(&report::json(&self.store, &looked))?;
-        } else {
-            report::show(&self.store, &looked)?;
-        }
+        ctx.print_with(&report::json(&self.store, &looked), || report::text(&self.store, &looked))?;
         Failure::of_status(if sound { 0 } else { EXIT_FAILED })
     }
 }

@@ -10,7 +10,7 @@ mod relay;
 mod report;
 mod scenery;
 
-use super::{NONE, Run};
+use super::{OUTPUT, Run};
 use crate::ctx::Ctx;
 use crate::execute::EXIT_FAILED;
 use crate::local::{Failure, millis};
@@ -34,9 +34,6 @@ pub(crate) struct Demo {
     /// Lease period τ of the demonstration
     #[arg(long, value_parser = duration, default_value = "2s", value_name = "DURATION")]
     lease: Duration,
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
     /// Write every datagram that the demonstration's server sends or receives to a capture file
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
@@ -44,20 +41,20 @@ pub(crate) struct Demo {
 
 impl Run for Demo {
     fn takes(_below: &[&str]) -> &'static [&'static str] {
-        NONE
+        OUTPUT
     }
 
-    fn run(&self, _: &mut Ctx) -> Result<(), Failure> {
-        demo(self)
+    fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
+        demo(self, ctx.is_json())
     }
 }
 
-fn demo(args: &Demo) -> Result<(), Failure> {
+fn demo(args: &Demo, json: bool) -> Result<(), Failure> {
     if !(LEASE_MIN..=LEASE_MAX).contains(&args.lease) {
         return Err(Failure::usage(format!("--lease of a demonstration is from {} to {} ms", millis(LEASE_MIN), millis(LEASE_MAX))));
     }
     let tree = scenery::find(args.dir.as_deref())?;
-    let mut report = DemoReport::new(args.lease, args.json);
+    let mut report = DemoReport::new(args.lease, json);
     let mut cast = Cast::start(args.lease, args.pcap.as_deref())?;
     report.say(&format!("a server and two agents run as processes {} on {}", cast.pids(), cast.server))?;
     let played = play(&mut cast, &tree, &mut report);

@@ -5,7 +5,7 @@
 
 mod words;
 
-use super::{NONE, Run};
+use super::{OUTPUT, Run};
 use crate::ctx::Ctx;
 use crate::execute::EXIT_FAILED;
 use crate::local::Failure;
@@ -88,11 +88,8 @@ pub(crate) struct PlanArgs {
     /// Settings file (TOML)
     #[arg(long, env = "CISTERN_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long, conflicts_with = "csv")]
-    pub(crate) json: bool,
     /// Print comma-separated values, with a line of names first
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     pub(crate) csv: bool,
 }
 
@@ -133,16 +130,16 @@ fn refused(e: Invalid) -> Failure {
 
 impl Run for PlanArgs {
     fn takes(_below: &[&str]) -> &'static [&'static str] {
-        NONE
+        OUTPUT
     }
 
     /// The exit status is 1 when no period fulfils all wishes.
-    fn run(&self, _: &mut Ctx) -> Result<(), Failure> {
-        plan(self)
+    fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
+        plan(self, ctx)
     }
 }
 
-fn plan(args: &PlanArgs) -> Result<(), Failure> {
+fn plan(args: &PlanArgs, ctx: &Ctx) -> Result<(), Failure> {
     let seen = args.capture.as_deref().map(capture::read).transpose().map_err(Failure::failed)?;
     if let (Some(seen), Some(path)) = (&seen, &args.capture)
         && seen.rate.is_none()
@@ -163,7 +160,7 @@ fn plan(args: &PlanArgs) -> Result<(), Failure> {
         capture: seen,
     };
     let found = answer.tau.is_some();
-    match (args.json, args.csv) {
+    match (ctx.is_json(), args.csv) {
         (true, _) => show::json(&answer)?,
         (false, true) => show::bytes(cistern_text::csv(&rows(&answer)).as_bytes())?,
         (false, false) => words::say(args, &setting, &answer)?,

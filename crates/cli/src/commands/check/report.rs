@@ -2,8 +2,6 @@
 //!
 //! Decides: the words around findings, and the names in the JSON. Leaves to others: what was found.
 
-use crate::local::Failure;
-use crate::show;
 use crate::text::Text;
 use cistern_server::store::Counter;
 use cistern_store::check::{Finding, Place, Report};
@@ -80,17 +78,16 @@ fn name(counter: Counter) -> String {
 }
 
 /// The report for people.
-pub(super) fn show(store: &Path, looked: &Result<Report, Unreadable>) -> Result<(), Failure> {
+pub(super) fn text(store: &Path, looked: &Result<Report, Unreadable>) -> String {
     let dir = store.display();
     let report = match looked {
-        Err(unreadable) => return show::line(format!("store {dir}: {unreadable}")),
+        Err(unreadable) => return format!("store {dir}: {unreadable}"),
         Ok(report) => report,
     };
-    for finding in &report.findings {
-        show::line(format!("[{}] {finding}", finding.fault.severity().name()))?;
-    }
+    let findings = report.findings.iter().map(|finding| format!("[{}] {finding}\n", finding.fault.severity().name()));
+    let mut text: String = findings.collect();
     if report.more > 0 {
-        show::line(format!("... and {} more; --most lists more of them", report.more))?;
+        text += &format!("... and {} more; --most lists more of them\n", report.more);
     }
     let verdict = match report.gravest() {
         None => "sound".to_owned(),
@@ -99,7 +96,7 @@ pub(super) fn show(store: &Path, looked: &Result<Report, Unreadable>) -> Result<
             format!("{count} faults, the gravest of them {}: docs/operating.md says what each means", severity.name())
         }
     };
-    show::line(format!(
+    text + &format!(
         "store {dir}: {verdict}; {} directories, {} files, {} links, {} of contents; {} sessions; {} records, {}",
         report.directories,
         report.files,
@@ -108,7 +105,7 @@ pub(super) fn show(store: &Path, looked: &Result<Report, Unreadable>) -> Result<
         report.sessions,
         report.records,
         bytes(report.record_bytes),
-    ))
+    )
 }
 
 /// A size, in the unit a person would use.
