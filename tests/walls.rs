@@ -64,7 +64,7 @@ struct Source {
 }
 
 /// Crates without parts.
-const PLAIN: [&str; 21] = [
+const PLAIN: [&str; 22] = [
     "crates/capture",
     "crates/cli",
     "crates/client",
@@ -76,6 +76,7 @@ const PLAIN: [&str; 21] = [
     "crates/text",
     "crates/wire",
     "tools/audit",
+    "tools/bench",
     "tools/dump",
     "tools/faults",
     "tools/lab",

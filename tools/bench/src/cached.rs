@@ -76,7 +76,7 @@ fn prepare(member: &mut Member) -> Result<Vec<ObjectId>, Trouble> {
 }
 
 fn stat(member: &mut Member, rounds: usize, name: &str, target: &Target) -> Result<Row, Trouble> {
-    let before = Traffic::of(&member.view());
+    let before = Sent::of(&member.view());
     let mut times = Vec::with_capacity(rounds);
     for _ in 0..rounds {
         member.turn()?;
@@ -93,7 +93,7 @@ fn stat(member: &mut Member, rounds: usize, name: &str, target: &Target) -> Resu
             return Err(not_cached(name));
         }
     }
-    Ok(messages(Row::new(name).with("ns", "ns/call", spread(times)), before, Traffic::of(&member.view()), rounds * TOGETHER))
+    Ok(messages(Row::new(name).with("ns", "ns/call", spread(times)), before, Sent::of(&member.view()), rounds * TOGETHER))
 }
 
 /// Locks that the host has and nobody holds at the moment are taken and given back, each call at the time that the clocks say, or all
@@ -105,7 +105,7 @@ fn locks(member: &mut Member, rounds: usize, files: &[ObjectId], with_clock: boo
         let Output::Locked(locked) = taken else { return Err(unexpected(&taken)) };
         member.run(Command::Unlock { holder: locked.holder })?;
     }
-    let before = Traffic::of(&member.view());
+    let before = Sent::of(&member.view());
     let (mut taking, mut giving) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
     let mut holders: Vec<HolderId> = Vec::with_capacity(files.len());
     let clock = member.clock().clone();
@@ -132,7 +132,7 @@ fn locks(member: &mut Member, rounds: usize, files: &[ObjectId], with_clock: boo
         }));
         while member.ended().is_some() {}
     }
-    let (after, calls) = (Traffic::of(&member.view()), rounds * files.len());
+    let (after, calls) = (Sent::of(&member.view()), rounds * files.len());
     let [lock, unlock] = if with_clock {
         [HELD, "unlock of it, with its clock reading"]
     } else {
@@ -168,14 +168,14 @@ fn by_client(plan: &Plan, rounds: usize) -> Result<Vec<Row>, Trouble> {
         }
         thread::sleep(WARMING.0);
     }
-    let before = Traffic::of_client(&client).map_err(wrong)?;
+    let before = Sent::of_client(&client).map_err(wrong)?;
     let mut times = Vec::with_capacity(rounds);
     for _ in 0..rounds {
         let mut found = Ok(());
         times.push(timed(|| found = (0..TOGETHER).try_for_each(|_| client.metadata(&paths[0]).wait().map(|attr| _ = black_box(attr)))));
         found.map_err(wrong)?;
     }
-    let after = Traffic::of_client(&client).map_err(wrong)?;
+    let after = Sent::of_client(&client).map_err(wrong)?;
     let stat = messages(Row::new("client library: stat by path").with("ns", "ns/call", spread(times)), before, after, rounds * TOGETHER);
     let opened: Vec<File> = paths.iter().map(|path| client.open(path).wait()).collect::<Result<_, _>>().map_err(wrong)?;
     for path in &paths {
@@ -183,7 +183,7 @@ fn by_client(plan: &Plan, rounds: usize) -> Result<Vec<Row>, Trouble> {
     }
     let mut rows = vec![stat];
     for of_open_files in [false, true] {
-        let before = Traffic::of_client(&client).map_err(wrong)?;
+        let before = Sent::of_client(&client).map_err(wrong)?;
         let (mut taking, mut giving) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
         for _ in 0..rounds {
             let mut guards: Vec<Result<Guard, _>> = Vec::with_capacity(paths.len());
@@ -197,7 +197,7 @@ fn by_client(plan: &Plan, rounds: usize) -> Result<Vec<Row>, Trouble> {
             let guards = guards.into_iter().collect::<Result<Vec<_>, _>>().map_err(wrong)?;
             giving.push(timed(|| drop(guards)));
         }
-        let (after, calls) = (Traffic::of_client(&client).map_err(wrong)?, rounds * paths.len());
+        let (after, calls) = (Sent::of_client(&client).map_err(wrong)?, rounds * paths.len());
         let [lock, unlock] = if of_open_files {
             ["client library: lock again, of an open file", "client library: unlock of it, an open file"]
         } else {
@@ -222,12 +222,12 @@ fn spread(values: Vec<f64>) -> Spread {
 
 /// What an agent has sent.
 #[derive(Clone, Copy)]
-struct Traffic {
+struct Sent {
     datagrams: u64,
     renewals: u64,
 }
 
-impl Traffic {
+impl Sent {
     const fn of(view: &LeaseView) -> Self {
         Self { datagrams: view.datagrams_out, renewals: view.renewals_explicit }
     }
@@ -239,7 +239,7 @@ impl Traffic {
 }
 
 /// What was sent for it, but for what renews the lease by itself.
-fn messages(row: Row, before: Traffic, after: Traffic, calls: usize) -> Row {
+fn messages(row: Row, before: Sent, after: Sent, calls: usize) -> Row {
     let sent = after.datagrams - before.datagrams;
     let renewing = after.renewals - before.renewals;
     row.with("datagrams", "datagrams", sent.saturating_sub(renewing)).with("keep_alives", "keep-alives", renewing).with(

@@ -29,7 +29,7 @@ const PATH: &str = "/failover";
 
 /// When the waiter asks, and what the server may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum Scenario {
     /// It asks right after the stop.
     Asks,
     /// It was waiting when the holder stopped: the server finds the failure by its next probe.
@@ -43,9 +43,10 @@ enum Kind {
 /// Measures every kind at every lease period.
 pub(crate) fn run(leases_ms: &[u64], plan: &Plan, progress: &Progress) -> Result<Section, Trouble> {
     let mut section = Section::new("failover", "a holder stopped with SIGSTOP until the waiter has its lock; ms");
-    let loads = leases_ms.iter().map(|lease_ms| (Kind::Asks, *lease_ms));
+    let loads = leases_ms.iter().map(|lease_ms| (Scenario::Asks, *lease_ms));
     let shortest = leases_ms.iter().copied().min();
-    let others = [Kind::Waits, Kind::LastHeard, Kind::Surrender].into_iter().flat_map(|kind| shortest.map(|lease_ms| (kind, lease_ms)));
+    let others =
+        [Scenario::Waits, Scenario::LastHeard, Scenario::Surrender].into_iter().flat_map(|kind| shortest.map(|lease_ms| (kind, lease_ms)));
     for (kind, lease_ms) in loads.chain(others) {
         section.rows.push(Failover::new(kind, lease_ms, plan)?.measure(plan, progress)?);
     }
@@ -55,12 +56,12 @@ pub(crate) fn run(leases_ms: &[u64], plan: &Plan, progress: &Progress) -> Result
 /// What stands beside other services: as low as τ goes, with and without surrender, and at the default τ.
 #[cfg(feature = "peers")]
 pub(crate) fn beside_peers(plan: &Plan, progress: &Progress) -> Result<Vec<Row>, Trouble> {
-    let loads = [(Kind::Asks, 100), (Kind::Surrender, 100), (Kind::Asks, 2_000)];
+    let loads = [(Scenario::Asks, 100), (Scenario::Surrender, 100), (Scenario::Asks, 2_000)];
     loads.into_iter().map(|(kind, lease_ms)| Failover::new(kind, lease_ms, plan)?.measure(plan, progress)).collect()
 }
 
 struct Failover {
-    kind: Kind,
+    kind: Scenario,
     config: Config,
     // The order in which they end: those who use the server before it.
     waiter: Client,
@@ -69,9 +70,13 @@ struct Failover {
 }
 
 impl Failover {
-    fn new(kind: Kind, lease_ms: u64, plan: &Plan) -> Result<Self, Trouble> {
-        let setup =
-            Setup { tau_ms: Some(lease_ms), last_heard: kind == Kind::LastHeard, no_rescue: kind == Kind::Surrender, ..Setup::default() };
+    fn new(kind: Scenario, lease_ms: u64, plan: &Plan) -> Result<Self, Trouble> {
+        let setup = Setup {
+            tau_ms: Some(lease_ms),
+            last_heard: kind == Scenario::LastHeard,
+            no_rescue: kind == Scenario::Surrender,
+            ..Setup::default()
+        };
         let host = Host::start_with(Role::Server, plan.cores, &setup)?;
         let waiter = Client::builder().server(host.address.to_string()).connect().map_err(Trouble::starting("connecting the waiter"))?;
         waiter.create_new(PATH).mode(0o600).wait().map_err(Trouble::starting("making the file to lock"))?;
@@ -101,10 +106,10 @@ impl Failover {
     fn name(&self) -> String {
         let lease = self.config.lease.as_millis();
         match self.kind {
-            Kind::Asks => format!("stopped, waiter asks then, τ = {lease} ms"),
-            Kind::Waits => format!("waiter waited before, τ = {lease} ms"),
-            Kind::LastHeard => format!("holder silent for T before, last-heard, τ = {lease} ms"),
-            Kind::Surrender => format!("holder goes on after Td and surrenders, τ = {lease} ms"),
+            Scenario::Asks => format!("stopped, waiter asks then, τ = {lease} ms"),
+            Scenario::Waits => format!("waiter waited before, τ = {lease} ms"),
+            Scenario::LastHeard => format!("holder silent for T before, last-heard, τ = {lease} ms"),
+            Scenario::Surrender => format!("holder goes on after Td and surrenders, τ = {lease} ms"),
         }
     }
 
@@ -115,10 +120,10 @@ impl Failover {
         let wait = lease.mul_f64(1.0 + f64::from(delta_ppm) / 1e6);
         SCHEDULING
             + match self.kind {
-                Kind::Asks => delivery_timeout + wait,
-                Kind::Waits => delivery_timeout + wait + probe_period,
+                Scenario::Asks => delivery_timeout + wait,
+                Scenario::Waits => delivery_timeout + wait + probe_period,
                 // The wait was over before anybody asked, or is cut short.
-                Kind::LastHeard | Kind::Surrender => self.config.failure_found_within(),
+                Scenario::LastHeard | Scenario::Surrender => self.config.failure_found_within(),
             }
     }
 
@@ -142,25 +147,25 @@ impl Failover {
         let config = &self.config;
         self.holder.hold()?;
         let mut waits = None;
-        if self.kind == Kind::Waits {
+        if self.kind == Scenario::Waits {
             waits = Some(self.waiter.lock(PATH).start());
             // Long enough for the demand to have come and its receipt to have gone.
             thread::sleep(config.probe_period / 2);
         }
         self.holder.stop();
         let stopped = Instant::now();
-        if self.kind == Kind::LastHeard {
+        if self.kind == Scenario::LastHeard {
             thread::sleep(config.wait() + config.delivery_timeout);
         }
-        let begin = if self.kind == Kind::LastHeard { Instant::now() } else { stopped };
+        let begin = if self.kind == Scenario::LastHeard { Instant::now() } else { stopped };
         let mut call = waits.unwrap_or_else(|| self.waiter.lock(PATH).start());
-        if self.kind == Kind::Surrender {
+        if self.kind == Scenario::Surrender {
             self.await_failure().map_err(wrong)?;
             self.holder.go_on();
         }
         let guard = call.wait_timeout(LONGEST).ok_or(Trouble::Silence { while_doing: "waiting for a lock", seconds: LONGEST.as_secs() })?;
         let took = begin.elapsed();
-        if self.kind != Kind::Surrender {
+        if self.kind != Scenario::Surrender {
             self.holder.go_on();
         }
         self.holder.await_loss()?;

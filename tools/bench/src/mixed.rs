@@ -99,15 +99,15 @@ pub(crate) fn run(plan: &Plan, progress: &Progress) -> Result<Section, Trouble> 
 }
 
 /// What was counted of one kind.
-struct Tally {
+struct KindTally {
     took_ns: Histogram<u64>,
     /// Answered by the agent itself, without a message.
     at_once: u64,
 }
 
-fn tallies() -> Vec<Tally> {
+fn tallies() -> Vec<KindTally> {
     let fresh = || Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("1 to 2 * 10^10 with three digits is a valid range");
-    MIX.iter().map(|_| Tally { took_ns: fresh(), at_once: 0 }).collect()
+    MIX.iter().map(|_| KindTally { took_ns: fresh(), at_once: 0 }).collect()
 }
 
 struct Worker {
@@ -123,7 +123,7 @@ struct Mixed {
     workers: Vec<Worker>,
     rng: Rng,
     zipf: Zipf,
-    tallies: Vec<Tally>,
+    tallies: Vec<KindTally>,
 }
 
 impl Mixed {
@@ -220,7 +220,7 @@ impl Mixed {
     }
 }
 
-impl Tally {
+impl KindTally {
     fn took(&mut self, begun: Instant) {
         self.took_ns.saturating_record(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(LONGEST_NS));
     }

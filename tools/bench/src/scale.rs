@@ -24,7 +24,7 @@ use crate::progress::Progress;
 use crate::trouble::Trouble;
 use clap::{Args, ValueEnum};
 use figures::{Cost, Find, Held, Steal};
-use find::Way;
+use find::FindWay;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Write as _;
@@ -56,7 +56,7 @@ pub(crate) struct PartArgs {
     held: usize,
     /// find: how
     #[arg(long, value_enum, default_value = "index")]
-    way: Way,
+    way: FindWay,
     /// The core that it is pinned to
     #[arg(long = "core")]
     on_core: Option<usize>,
@@ -79,7 +79,7 @@ struct Run {
 
 /// All figures.
 #[derive(Debug, Serialize)]
-struct Report {
+struct ScaleReport {
     costs: Vec<Cost>,
     steals: Vec<Steal>,
     finds: Vec<Find>,
@@ -98,7 +98,7 @@ pub(crate) fn bench(args: &ScaleArgs, most_sessions: Option<u32>, rounds: u32, j
     let mut stolen: Vec<_> = sizes.iter().map(|size| size.1.min(1_000_000)).collect();
     stolen.dedup();
     let run = Run { rounds, cores, progress: Progress::new() };
-    let report = Report {
+    let report = ScaleReport {
         costs: sizes.iter().map(|size| run_part(Part::Cost, *size, &run)).collect::<Result<_, _>>()?,
         steals: stolen.iter().map(|locks| run_part(Part::Steal, (0, *locks), &run)).collect::<Result<_, _>>()?,
         finds: finds(&sizes, &run)?,
@@ -117,16 +117,16 @@ pub(crate) fn bench(args: &ScaleArgs, most_sessions: Option<u32>, rounds: u32, j
 fn finds(sizes: &[(usize, usize)], run: &Run) -> Result<Vec<Find>, Trouble> {
     let mut sessions: Vec<_> = [sizes.first(), sizes.last()].into_iter().flatten().map(|size| size.0).collect();
     sessions.dedup();
-    let all = sessions.iter().flat_map(|sessions| Way::value_variants().iter().map(move |way| (*sessions, *way)));
+    let all = sessions.iter().flat_map(|sessions| FindWay::value_variants().iter().map(move |way| (*sessions, *way)));
     all.map(|(sessions, way)| run_part_with(Part::Find, (sessions, 0), way, run)).collect()
 }
 
 fn run_part<T: DeserializeOwned>(part: Part, size: (usize, usize), run: &Run) -> Result<T, Trouble> {
-    run_part_with(part, size, Way::Index, run)
+    run_part_with(part, size, FindWay::Index, run)
 }
 
 /// Runs one part in a process of its own.
-fn run_part_with<T: DeserializeOwned>(part: Part, (sessions, locks): (usize, usize), way: Way, run: &Run) -> Result<T, Trouble> {
+fn run_part_with<T: DeserializeOwned>(part: Part, (sessions, locks): (usize, usize), way: FindWay, run: &Run) -> Result<T, Trouble> {
     let value_name = |value: Option<clap::builder::PossibleValue>| value.map(|value| value.get_name().to_owned()).unwrap_or_default();
     let (name, way) = (value_name(part.to_possible_value()), value_name(way.to_possible_value()));
     run.progress.say(&format!("{name}: {sessions} sessions, {locks} locks"));
@@ -156,7 +156,7 @@ pub(crate) fn part(args: &PartArgs, rounds: u32) -> Result<(), Trouble> {
     writeln!(io::stdout(), "{}", figures.expect("figures are numbers")).map_err(Trouble::at("telling the figures"))
 }
 
-fn table(report: &Report) -> String {
+fn table(report: &ScaleReport) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
     let _ = write_costs(&mut out, &report.costs);

@@ -29,13 +29,13 @@ const SILENCE_S: u64 = 10;
 
 /// How a batch leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum SendWay {
     Driver,
     Each,
     Together,
 }
 
-impl Way {
+impl SendWay {
     const ALL: [Self; 3] = [Self::Driver, Self::Each, Self::Together];
 
     const fn name(self) -> &'static str {
@@ -53,7 +53,7 @@ pub(crate) fn run(plan: &Plan, progress: &Progress) -> Result<Section, Trouble> 
     let mut ns: [Vec<f64>; 3] = Default::default();
     for round in 0..=plan.rounds {
         progress.say(&format!("sends, round {round}"));
-        for (way, ns) in Way::ALL.into_iter().zip(&mut ns) {
+        for (way, ns) in SendWay::ALL.into_iter().zip(&mut ns) {
             let each = sender.round(way, plan.span)?;
             // The first does not count.
             if round > 0 {
@@ -67,7 +67,7 @@ pub(crate) fn run(plan: &Plan, progress: &Progress) -> Result<Section, Trouble> 
     );
     let spread = |values: Vec<f64>| Spread::of(values).expect("the command line lets no plan without rounds through");
     let driver = ns[0].clone();
-    for (way, ns) in Way::ALL.into_iter().zip(ns) {
+    for (way, ns) in SendWay::ALL.into_iter().zip(ns) {
         let over = ns.iter().zip(&driver).map(|(ns, driver)| ns / driver).collect();
         section.rows.push(Row::new(way.name()).with("ns", "ns/datagram", spread(ns)).with(
             "over_driver",
@@ -109,7 +109,7 @@ impl Sender {
     }
 
     /// Sends batches for so long; gives the nanoseconds of CPU for a datagram.
-    fn round(&mut self, way: Way, span: Duration) -> Result<f64, Trouble> {
+    fn round(&mut self, way: SendWay, span: Duration) -> Result<f64, Trouble> {
         let (begin, mut cpu, mut datagrams) = (Instant::now(), Duration::ZERO, 0_u32);
         while begin.elapsed() < span || datagrams == 0 {
             let before = thread_cpu()?;
@@ -121,21 +121,21 @@ impl Sender {
         Ok(cpu.as_secs_f64() * 1e9 / f64::from(datagrams))
     }
 
-    fn batch(&mut self, way: Way) -> io::Result<()> {
+    fn batch(&mut self, way: SendWay) -> io::Result<()> {
         let (contents, fd) = ([0xA5; BYTES], self.socket.as_raw_fd());
         match way {
-            Way::Driver => {
+            SendWay::Driver => {
                 for destination in &self.addresses {
                     let transmit = Transmit { destination: *destination, ecn: None, contents: &contents, segment_size: None, src_ip: None };
                     self.state.try_send((&self.socket).into(), &transmit)?;
                 }
             }
-            Way::Each => {
+            SendWay::Each => {
                 for name in self.names.iter().flatten() {
                     sendto(fd, &contents, name, MsgFlags::empty())?;
                 }
             }
-            Way::Together => {
+            SendWay::Together => {
                 let slices = [[IoSlice::new(&contents)]; PEERS];
                 let sent = sendmmsg(fd, &mut self.headers, &slices, &self.names, [], MsgFlags::empty())?.count();
                 if sent < PEERS {
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn every_way_brings_one_datagram_to_each_peer() {
         let mut sender = Sender::new().unwrap();
-        for way in Way::ALL {
+        for way in SendWay::ALL {
             sender.batch(way).unwrap();
             sender.empty().unwrap();
             let mut buffer = [0; BYTES];
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn round_counts_cpu_for_a_datagram() {
         let mut sender = Sender::new().unwrap();
-        for way in Way::ALL {
+        for way in SendWay::ALL {
             assert!(sender.round(way, Duration::ZERO).unwrap() > 0.0, "{way:?}");
         }
     }

@@ -3,7 +3,7 @@
 //! Decides that all that is in flight is asked by tasks of one thread, each asking again when it was answered, as our generator does.
 //! Place: below `etcd` and `zookeeper`. Leaves to others: one operation (each peer).
 
-use super::{Ask, Round, histogram};
+use super::{Ask, ServiceRound, histogram};
 use crate::trouble::Trouble;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -23,7 +23,13 @@ pub(crate) fn runtime() -> Result<Runtime, Trouble> {
 }
 
 /// Asks for `span`, with so many in flight.
-pub(crate) fn round<A: Asked>(runtime: &Runtime, client: &Rc<A>, ask: Ask, in_flight: usize, span: Duration) -> Result<Round, Trouble> {
+pub(crate) fn round<A: Asked>(
+    runtime: &Runtime,
+    client: &Rc<A>,
+    ask: Ask,
+    in_flight: usize,
+    span: Duration,
+) -> Result<ServiceRound, Trouble> {
     let begin = Instant::now();
     let tasks = LocalSet::new();
     let loops: Vec<_> = (0..in_flight)
@@ -49,7 +55,7 @@ pub(crate) fn round<A: Asked>(runtime: &Runtime, client: &Rc<A>, ask: Ask, in_fl
         }
         Ok::<_, Trouble>(())
     })?;
-    Ok(Round { operations: took_ns.len(), elapsed: begin.elapsed(), took_ns, cpu_ns: 0 })
+    Ok(ServiceRound { operations: took_ns.len(), elapsed: begin.elapsed(), took_ns, cpu_ns: 0 })
 }
 
 /// Sessions opened at the same time.
@@ -58,12 +64,12 @@ const OPENING: usize = 64;
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Sessions, each kept alive by a task of one thread as long as that is turned.
-pub(crate) struct Kept {
+pub(crate) struct KeptAlive {
     tasks: LocalSet,
     pub(crate) runtime: Runtime,
 }
 
-impl Kept {
+impl KeptAlive {
     pub(crate) fn new() -> Result<Self, Trouble> {
         Ok(Self { tasks: LocalSet::new(), runtime: runtime()? })
     }

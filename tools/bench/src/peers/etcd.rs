@@ -3,11 +3,11 @@
 //! Decides its command line (defaults, ports of its own, no gateway) and its operations: the lock service under one lease, put, and get,
 //! which is linearizable. Source: etcd's documentation of its configuration flags and of the v3 API. Place: a peer.
 
-use super::asked::{self, Asked, Kept};
-use super::failover::{self, Failover};
+use super::asked::{self, Asked, KeptAlive};
+use super::failover::{self, FailoverService};
 use super::idle::{self, Sessions, TTL};
 use super::process::{Process, directory, free_port, program};
-use super::{Ask, MANY, Round, Service};
+use super::{Ask, MANY, Service, ServiceRound};
 use crate::slot::WRITTEN;
 use crate::trouble::Trouble;
 use etcd_client::{Client, Error, LockOptions};
@@ -22,12 +22,12 @@ const TTL_S: i64 = 3_600;
 
 /// etcd and a client of it.
 struct Etcd {
-    client: Rc<Keys>,
+    client: Rc<EtcdKeys>,
     runtime: Runtime,
     process: Process,
 }
 
-struct Keys {
+struct EtcdKeys {
     client: Client,
     lease: i64,
 }
@@ -60,13 +60,13 @@ pub(crate) fn start(dir: &Path) -> Result<Result<Box<dyn Service>, String>, Trou
         for key in 0..MANY {
             client.put(format!("key-{key}"), vec![0; WRITTEN], None).await?;
         }
-        Ok::<_, Error>(Keys { client, lease })
+        Ok::<_, Error>(EtcdKeys { client, lease })
     });
     let client = Rc::new(opened.map_err(Trouble::starting("connecting to etcd"))?);
     Ok(Ok(Box::new(Etcd { client, runtime, process })))
 }
 
-impl Asked for Keys {
+impl Asked for EtcdKeys {
     async fn ask(&self, ask: Ask, key: usize) -> Result<(), String> {
         let mut client = self.client.clone();
         let done = match ask {
@@ -86,16 +86,16 @@ impl Service for Etcd {
         "etcd".to_owned()
     }
 
-    fn round(&mut self, ask: Ask, in_flight: usize, span: Duration) -> Result<Round, Trouble> {
+    fn round(&mut self, ask: Ask, in_flight: usize, span: Duration) -> Result<ServiceRound, Trouble> {
         let before = self.process.cpu_ns()?;
         let round = asked::round(&self.runtime, &self.client, ask, in_flight, span)?;
-        Ok(Round { cpu_ns: self.process.cpu_ns()? - before, ..round })
+        Ok(ServiceRound { cpu_ns: self.process.cpu_ns()? - before, ..round })
     }
 }
 
 /// Leases that are kept alive, all by one connection.
 struct Leases {
-    kept: Kept,
+    kept: KeptAlive,
     client: Client,
     process: Process,
 }
@@ -106,7 +106,7 @@ pub(crate) fn sessions(dir: &Path) -> Result<idle::Started, Trouble> {
         Ok(started) => started,
         Err(skipped) => return Ok(Err(skipped)),
     };
-    let kept = Kept::new()?;
+    let kept = KeptAlive::new()?;
     let client = kept.runtime.block_on(Client::connect([url], None)).map_err(Trouble::starting("connecting to etcd"))?;
     Ok(Ok(Box::new(Leases { kept, client, process })))
 }
@@ -146,7 +146,7 @@ impl Sessions for Leases {
 }
 
 /// A lock whose holder's lease is as short as etcd lets.
-struct Expiry {
+struct EtcdExpiry {
     url: String,
     runtime: Runtime,
     waiter: Client,
@@ -162,10 +162,10 @@ pub(crate) fn failover(dir: &Path) -> Result<failover::Started, Trouble> {
     };
     let runtime = asked::runtime()?;
     let waiter = runtime.block_on(Client::connect([url.clone()], None)).map_err(Trouble::starting("connecting to etcd"))?;
-    Ok(Ok(Box::new(Expiry { url, runtime, waiter, _process: process })))
+    Ok(Ok(Box::new(EtcdExpiry { url, runtime, waiter, _process: process })))
 }
 
-impl Failover for Expiry {
+impl FailoverService for EtcdExpiry {
     fn name(&self) -> String {
         "etcd, its shortest TTL".to_owned()
     }

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// A service whose lock can change hands.
-pub(crate) trait Failover {
+pub(crate) trait FailoverService {
     /// What it is called in tables.
     fn name(&self) -> String;
 
@@ -25,7 +25,7 @@ pub(crate) trait Failover {
 }
 
 /// A service whose lock can change hands; the inner error says why it is skipped.
-pub(crate) type Started = Result<Box<dyn Failover>, String>;
+pub(crate) type Started = Result<Box<dyn FailoverService>, String>;
 
 /// Measures everybody who is there.
 pub(super) fn run(dir: &Path, plan: &Plan, progress: &Progress) -> Result<Section, Trouble> {

@@ -107,7 +107,7 @@ fn packets() -> Result<u64, Trouble> {
 }
 
 /// Our server, and sessions as the generator has them.
-struct Ours {
+struct OurSessions {
     host: Host,
     locks: bool,
     sockets: Vec<UdpSocket>,
@@ -120,10 +120,10 @@ struct Ours {
 fn ours(plan: &Plan, locks: bool) -> Result<Started, Trouble> {
     let tau_ms = u64::try_from(TTL.as_millis()).ok();
     let host = Host::start_with(Role::Server, plan.cores, &Setup { tau_ms, ..Setup::default() })?;
-    Ok(Ok(Box::new(Ours { host, locks, sockets: Vec::new(), agents: Vec::new(), datagram: Vec::new(), next: 0 })))
+    Ok(Ok(Box::new(OurSessions { host, locks, sockets: Vec::new(), agents: Vec::new(), datagram: Vec::new(), next: 0 })))
 }
 
-impl Sessions for Ours {
+impl Sessions for OurSessions {
     fn name(&self) -> String {
         if self.locks { "Cistern, a lock each, renewed" } else { "Cistern" }.to_owned()
     }

@@ -6,7 +6,7 @@
 //! Place: a peer. Leaves to others: the loops (`asked`), what the server does for each exchange (`ours`).
 
 use super::asked::{self, Asked};
-use super::{Ask, MANY, Round, Service};
+use super::{Ask, MANY, Service, ServiceRound};
 use crate::cases::Plan;
 use crate::host::{Host, Role, Setup};
 use crate::slot::WRITTEN;
@@ -20,12 +20,12 @@ use tokio::runtime::Runtime;
 /// A server and a client of it.
 pub(crate) struct Library {
     // Ended before the server that it asks.
-    client: Rc<Keys>,
+    client: Rc<LibraryFiles>,
     runtime: Runtime,
     host: Host,
 }
 
-struct Keys {
+struct LibraryFiles {
     client: Client,
     files: Vec<File>,
 }
@@ -41,7 +41,7 @@ impl Library {
                 client.write(path(key), vec![0; WRITTEN]).mode(0o600).wait()?;
                 files.push(client.open(path(key)).wait()?);
             }
-            Ok::<_, Error>(Keys { client, files })
+            Ok::<_, Error>(LibraryFiles { client, files })
         };
         let client = Rc::new(opened().map_err(Trouble::starting("using the client library"))?);
         Ok(Self { client, runtime: asked::runtime()?, host })
@@ -52,7 +52,7 @@ fn path(key: usize) -> String {
     format!("/key-{key}")
 }
 
-impl Asked for Keys {
+impl Asked for LibraryFiles {
     async fn ask(&self, ask: Ask, key: usize) -> Result<(), String> {
         let done = match ask {
             Ask::Lock => self.client.lock(path(key)).await.map(drop),
@@ -68,9 +68,9 @@ impl Service for Library {
         "Cistern, client library".to_owned()
     }
 
-    fn round(&mut self, ask: Ask, in_flight: usize, span: Duration) -> Result<Round, Trouble> {
+    fn round(&mut self, ask: Ask, in_flight: usize, span: Duration) -> Result<ServiceRound, Trouble> {
         let before = self.host.usage()?;
         let round = asked::round(&self.runtime, &self.client, ask, in_flight, span)?;
-        Ok(Round { cpu_ns: self.host.usage()?.since(before).cpu_ns, ..round })
+        Ok(ServiceRound { cpu_ns: self.host.usage()?.since(before).cpu_ns, ..round })
     }
 }

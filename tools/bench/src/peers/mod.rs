@@ -64,7 +64,7 @@ impl Ask {
 
 /// What one round of one service brought.
 #[derive(Debug)]
-pub(crate) struct Round {
+pub(crate) struct ServiceRound {
     pub(crate) operations: u64,
     pub(crate) elapsed: Duration,
     pub(crate) took_ns: Histogram<u64>,
@@ -77,7 +77,7 @@ pub(crate) trait Service {
     fn name(&self) -> String;
 
     /// Asks for `span`, with so many in flight; its server's CPU time is read before and after.
-    fn round(&mut self, ask: Ask, in_flight: usize, span: Duration) -> Result<Round, Trouble>;
+    fn round(&mut self, ask: Ask, in_flight: usize, span: Duration) -> Result<ServiceRound, Trouble>;
 
     /// Whether it can be asked this.
     fn takes(&self, _ask: Ask, _in_flight: usize) -> bool {
@@ -192,7 +192,7 @@ fn glance(peers: &Section) -> Section {
 /// All services under one load, in turn.
 fn compare(services: &mut [Box<dyn Service>], ask: Ask, in_flight: usize, plan: &Plan, progress: &Progress) -> Result<Vec<Row>, Trouble> {
     let taking: Vec<usize> = (0..services.len()).filter(|at| services[*at].takes(ask, in_flight)).collect();
-    let mut rounds: Vec<Vec<Round>> = taking.iter().map(|_| Vec::new()).collect();
+    let mut rounds: Vec<Vec<ServiceRound>> = taking.iter().map(|_| Vec::new()).collect();
     for round in 0..=plan.rounds {
         for (at, found) in taking.iter().zip(&mut rounds) {
             let service = &mut services[*at];
@@ -208,10 +208,10 @@ fn compare(services: &mut [Box<dyn Service>], ask: Ask, in_flight: usize, plan: 
     Ok(taking.iter().zip(&rounds).map(|(at, rounds)| row(name(*at), rounds)).collect())
 }
 
-fn row(name: String, rounds: &[Round]) -> Row {
+fn row(name: String, rounds: &[ServiceRound]) -> Row {
     let mut took = histogram();
     rounds.iter().for_each(|round| took.add(&round.took_ns).expect("both have the same bounds"));
-    let spread = |figure: &dyn Fn(&Round) -> f64| {
+    let spread = |figure: &dyn Fn(&ServiceRound) -> f64| {
         Spread::of(rounds.iter().map(figure)).expect("the command line lets no plan without rounds through")
     };
     let us = |quantile| count(took.value_at_quantile(quantile)) / 1e3;

@@ -5,7 +5,7 @@
 //! one change in 1,024 tokens, have no part in it. Place: beside the other peers. Leaves to others: the exchange (`traffic`), the same as
 //! applications ask it (`library`).
 
-use super::{Ask, MANY, Round, Service, histogram};
+use super::{Ask, MANY, Service, ServiceRound, histogram};
 use crate::cases::{Case, Plan, Side, Work};
 use crate::host::{Host, Role, Setup};
 use crate::traffic::Pace;
@@ -51,7 +51,7 @@ impl Service for Ours {
         self.sides.iter().any(|(load, _)| *load == (ask, in_flight))
     }
 
-    fn round(&mut self, ask: Ask, in_flight: usize, span: Duration) -> Result<Round, Trouble> {
+    fn round(&mut self, ask: Ask, in_flight: usize, span: Duration) -> Result<ServiceRound, Trouble> {
         let (_, side) = self.sides.iter_mut().find(|(load, _)| *load == (ask, in_flight)).expect("it takes this load");
         let done = side.round(span)?;
         let (took, operations) = match ask {
@@ -61,6 +61,6 @@ impl Service for Ours {
         };
         let mut took_ns = histogram();
         took_ns.add(took).expect("no latency of the generator is above 10 s");
-        Ok(Round { operations, elapsed: done.traced.elapsed, took_ns, cpu_ns: done.usage.cpu_ns })
+        Ok(ServiceRound { operations, elapsed: done.traced.elapsed, took_ns, cpu_ns: done.usage.cpu_ns })
     }
 }

@@ -4,10 +4,10 @@
 //! one server, which a pause of the holder breaks), SET, GET. With the log and many in flight each has a connection of its own, all asked before
 //! any is heard. Source: Redis' documentation of SET, of pipelining and of persistence. Place: a peer.
 
-use super::failover::{self, Failover};
+use super::failover::{self, FailoverService};
 use super::idle::{self, Sessions, TTL};
 use super::process::{Process, directory, free_port, program};
-use super::{Ask, MANY, Round, Service, histogram};
+use super::{Ask, MANY, Service, ServiceRound, histogram};
 use crate::slot::WRITTEN;
 use crate::trouble::Trouble;
 use redis::{Client, Cmd, Connection, RedisError, Value, cmd};
@@ -120,7 +120,7 @@ impl Service for Redis {
         }
     }
 
-    fn round(&mut self, ask: Ask, in_flight: usize, span: Duration) -> Result<Round, Trouble> {
+    fn round(&mut self, ask: Ask, in_flight: usize, span: Duration) -> Result<ServiceRound, Trouble> {
         let wrong = |error: RedisError| Trouble::Answer { while_doing: "asking Redis", expected: "success", got: error.to_string() };
         let operations: Vec<Vec<Cmd>> = (0..in_flight).map(|key| self.steps(ask, key)).collect();
         let step = |at: usize| operations.iter().map(|steps| steps[at].get_packed_command()).collect::<Vec<_>>();
@@ -131,12 +131,12 @@ impl Service for Redis {
             steps.iter().try_for_each(|step| self.together(ask, step)).map_err(wrong)?;
             took_ns.saturating_record_n(u64::try_from(from.elapsed().as_nanos()).unwrap_or(u64::MAX), in_flight as u64);
         }
-        Ok(Round { operations: took_ns.len(), elapsed: begin.elapsed(), took_ns, cpu_ns: self.process.cpu_ns()? - before })
+        Ok(ServiceRound { operations: took_ns.len(), elapsed: begin.elapsed(), took_ns, cpu_ns: self.process.cpu_ns()? - before })
     }
 }
 
 /// Connections, each with a key that it sets anew.
-struct Connections {
+struct RedisConnections {
     client: Client,
     connections: Vec<Connection>,
     /// The one that sets its key next.
@@ -146,18 +146,19 @@ struct Connections {
 
 /// Starts it for connections that only keep their keys; the inner error says why it is skipped.
 pub(crate) fn sessions(dir: &Path) -> Result<idle::Started, Trouble> {
-    let connections = |(process, client)| Box::new(Connections { client, connections: Vec::new(), next: 0, process }) as Box<dyn Sessions>;
+    let connections =
+        |(process, client)| Box::new(RedisConnections { client, connections: Vec::new(), next: 0, process }) as Box<dyn Sessions>;
     Ok(started(dir, false)?.map(connections))
 }
 
-impl Connections {
+impl RedisConnections {
     fn set(&mut self, at: usize) -> Result<(), RedisError> {
         let (key, lives) = (format!("session-{at}"), u64::try_from(TTL.as_millis()).unwrap_or(u64::MAX));
         cmd("SET").arg(key).arg("here").arg("PX").arg(lives).exec(&mut self.connections[at])
     }
 }
 
-impl Sessions for Connections {
+impl Sessions for RedisConnections {
     fn name(&self) -> String {
         "Redis".to_owned()
     }
@@ -201,7 +202,7 @@ impl Sessions for Connections {
 }
 
 /// A key that holds for 100 ms.
-struct Expiry {
+struct RedisExpiry {
     holder: Connection,
     waiter: Connection,
     // Ended last: both are connected to it.
@@ -220,10 +221,10 @@ pub(crate) fn failover(dir: &Path) -> Result<failover::Started, Trouble> {
     };
     let connected = || Ok::<_, RedisError>((client.get_connection()?, client.get_connection()?));
     let (holder, waiter) = connected().map_err(Trouble::starting("connecting to Redis"))?;
-    Ok(Ok(Box::new(Expiry { holder, waiter, _process: process })))
+    Ok(Ok(Box::new(RedisExpiry { holder, waiter, _process: process })))
 }
 
-impl Failover for Expiry {
+impl FailoverService for RedisExpiry {
     fn name(&self) -> String {
         format!("Redis, SET PX {EXPIRY_MS} (not safe)")
     }

@@ -4,11 +4,11 @@
 //! ephemeral sequential node, a look at the children, the node's removal), a write, and a read of the session, which may be behind
 //! another session's write. Source: ZooKeeper's "Recipes and Solutions" and administrator's guide. Place: a peer.
 
-use super::asked::{self, Asked, Kept};
-use super::failover::{self, Failover};
+use super::asked::{self, Asked, KeptAlive};
+use super::failover::{self, FailoverService};
 use super::idle::{self, Sessions, TTL};
 use super::process::{Process, directory, free_port, program};
-use super::{Ask, MANY, Round, Service};
+use super::{Ask, MANY, Service, ServiceRound};
 use crate::slot::WRITTEN;
 use crate::trouble::Trouble;
 use std::fs;
@@ -119,17 +119,17 @@ impl Service for ZooKeeper {
         "ZooKeeper".to_owned()
     }
 
-    fn round(&mut self, ask: Ask, in_flight: usize, span: Duration) -> Result<Round, Trouble> {
+    fn round(&mut self, ask: Ask, in_flight: usize, span: Duration) -> Result<ServiceRound, Trouble> {
         self.connect_anew()?;
         let before = self.process.cpu_ns()?;
         let round = asked::round(&self.runtime, &self.client, ask, in_flight, span)?;
-        Ok(Round { cpu_ns: self.process.cpu_ns()? - before, ..round })
+        Ok(ServiceRound { cpu_ns: self.process.cpu_ns()? - before, ..round })
     }
 }
 
 /// Sessions that are kept alive, a connection each.
-struct Connections {
-    kept: Kept,
+struct ZookeeperConnections {
+    kept: KeptAlive,
     listens: String,
     process: Process,
 }
@@ -137,12 +137,12 @@ struct Connections {
 /// Starts it for sessions that are only kept alive; the inner error says why it is skipped.
 pub(crate) fn sessions(dir: &Path) -> Result<idle::Started, Trouble> {
     Ok(started(dir, TICK_MS)?.and_then(|(process, listens)| {
-        let kept = Kept::new().map_err(|error| error.to_string())?;
-        Ok(Box::new(Connections { kept, listens, process }) as Box<dyn Sessions>)
+        let kept = KeptAlive::new().map_err(|error| error.to_string())?;
+        Ok(Box::new(ZookeeperConnections { kept, listens, process }) as Box<dyn Sessions>)
     }))
 }
 
-impl Sessions for Connections {
+impl Sessions for ZookeeperConnections {
     fn name(&self) -> String {
         "ZooKeeper".to_owned()
     }
@@ -171,7 +171,7 @@ impl Sessions for Connections {
 }
 
 /// A lock whose holder's session is as short as the tick lets.
-struct Expiry {
+struct ZookeeperExpiry {
     listens: String,
     runtime: Runtime,
     waiter: Client,
@@ -189,10 +189,10 @@ pub(crate) fn failover(dir: &Path) -> Result<failover::Started, Trouble> {
     };
     let runtime = asked::runtime()?;
     let waiter = runtime.block_on(Client::connect(&listens)).map_err(Trouble::starting("connecting to ZooKeeper"))?;
-    Ok(Ok(Box::new(Expiry { listens, runtime, waiter, tried: 0, _process: process })))
+    Ok(Ok(Box::new(ZookeeperExpiry { listens, runtime, waiter, tried: 0, _process: process })))
 }
 
-impl Failover for Expiry {
+impl FailoverService for ZookeeperExpiry {
     fn name(&self) -> String {
         format!("ZooKeeper, tick {SHORT_TICK_MS} ms, session {} ms", 2 * SHORT_TICK_MS)
     }
@@ -212,7 +212,7 @@ impl Failover for Expiry {
     }
 }
 
-impl Expiry {
+impl ZookeeperExpiry {
     /// One holder that falls silent.
     fn expire(&mut self, holder: &Runtime) -> Result<Duration, Error> {
         self.tried += 1;

@@ -22,7 +22,7 @@ const LOOK_UPS: usize = 200_000;
 
 /// A way to find a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Way {
+pub(super) enum FindWay {
     /// The server's index: places by a hash of 32 bits, ids only at the values, in boxes.
     Index,
     /// A hash map of ids and places by foldhash, values in boxes.
@@ -35,7 +35,7 @@ pub(super) enum Way {
     Inline,
 }
 
-impl Way {
+impl FindWay {
     /// In the words of the table.
     pub(super) const fn told(self) -> &'static str {
         match self {
@@ -175,13 +175,13 @@ fn filled(mut found: impl Found + 'static, ids: &[u64]) -> (Box<dyn Found>, Dura
 }
 
 /// Fills a table in that way and in the server's, and looks up in both in turn.
-pub(super) fn measure(way: Way, sessions: usize, rounds: u32) -> Result<Find, Trouble> {
+pub(super) fn measure(way: FindWay, sessions: usize, rounds: u32) -> Result<Find, Trouble> {
     let mut rng = Rng::from_seed([9; 32]);
     let ids: Vec<u64> = (0..sessions).map(|_| rng.below(u64::MAX)).collect();
     let empty = memory::resident()?;
     let (other, slowest) = way.fill(&ids);
     let bytes = memory::resident()?.saturating_sub(empty) / sessions as u64;
-    let (ours, _) = Way::Index.fill(&ids);
+    let (ours, _) = FindWay::Index.fill(&ids);
     let mut rounds: Vec<[f64; 2]> = (0..=rounds)
         .map(|_| {
             let drawn: Vec<u64> = (0..LOOK_UPS).map(|_| ids[usize::try_from(rng.below(sessions as u64)).unwrap_or(0)]).collect();
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn every_way_finds_what_is_there_and_nothing_else() {
-        for way in Way::value_variants() {
+        for way in FindWay::value_variants() {
             let (table, _) = way.fill(&[5, 7 << 40, 9]);
             assert_eq!([5, 7 << 40, 9, 6].map(|id| table.wanted(id)), [Some(5), Some(7 << 40), Some(9), None], "{way:?}");
         }

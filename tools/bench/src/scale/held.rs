@@ -44,7 +44,7 @@ const KINDS: usize = 4;
 
 /// Measures an agent with so many locks.
 pub(super) fn measure(locks: usize) -> Result<Held, Trouble> {
-    let mut world = World::new(locks)?;
+    let mut world = HeldWorld::new(locks)?;
     // Written to, so that it has its memory before.
     world.holders = vec![HolderId(1); locks];
     world.holders.clear();
@@ -59,7 +59,7 @@ pub(super) fn measure(locks: usize) -> Result<Held, Trouble> {
 }
 
 /// The agent, and a server that grants everything and keeps nothing.
-struct World {
+struct HeldWorld {
     agent: Agent,
     now: Instant,
     session: SessionId,
@@ -80,7 +80,7 @@ struct World {
     buf: Vec<u8>,
 }
 
-impl World {
+impl HeldWorld {
     fn new(locks: usize) -> Result<Self, Trouble> {
         let config = Config { advisory_max: locks + 1, window: 4_096, ..Config::default() };
         let identity = Identity { agent: AgentId([0xA5; 16]), incarnation: 1, boot: [0; 16], label: b"holder".to_vec() };
@@ -237,7 +237,7 @@ impl World {
 }
 
 /// The story.
-impl World {
+impl HeldWorld {
     /// Takes every lock, each for one local user.
     fn take(&mut self, locks: usize) -> Result<(), Trouble> {
         for begin in (0..locks).step_by(TOGETHER) {

@@ -29,7 +29,7 @@ pub(crate) const FILE_BYTES: usize = 256;
 
 /// An agent, as far as a server can tell.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Agent {
+pub(super) struct KnownAgent {
     pub(super) session: SessionId,
     packet: u32,
     nonce: u32,
@@ -42,7 +42,7 @@ pub(super) struct Tables {
     pub(super) server: Server,
     store: Store,
     pub(super) now: Instant,
-    pub(super) agents: Vec<Agent>,
+    pub(super) agents: Vec<KnownAgent>,
     /// The generation of each lock.
     pub(super) locks: Vec<u64>,
     /// Whether agent 0 holds all locks; otherwise they go round.
@@ -81,7 +81,7 @@ impl Tables {
             store: Store::default(),
             now,
             // Not zeros: what was never written to takes no memory yet.
-            agents: vec![Agent { session: SessionId(1), ..Agent::default() }; sessions],
+            agents: vec![KnownAgent { session: SessionId(1), ..KnownAgent::default() }; sessions],
             locks: vec![1; locks],
             one_holder: false,
             arriving: Vec::new(),
@@ -92,7 +92,7 @@ impl Tables {
             last: Duration::ZERO,
             longest: Duration::ZERO,
         };
-        tables.agents.fill(Agent::default());
+        tables.agents.fill(KnownAgent::default());
         tables.turn();
         Ok(tables)
     }
@@ -114,7 +114,7 @@ impl Tables {
                     _ => {}
                 });
                 for (number, session) in &opened {
-                    self.agents[*number] = Agent { session: *session, ..Agent::default() };
+                    self.agents[*number] = KnownAgent { session: *session, ..KnownAgent::default() };
                 }
                 if challenged && opened.len() != numbers.len() {
                     return Err(Self::missing("opening sessions", "a WELCOME for each"));
