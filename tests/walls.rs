@@ -34,6 +34,7 @@ const SERVER: Picture = Picture {
         ("transport", &[]),
         ("presence", &[]),
         ("locks", &[]),
+        ("scheduler", &[]),
         ("store", &[]),
     ],
     step: &["self.step("],
@@ -64,7 +65,7 @@ struct Source {
 }
 
 /// Crates without parts.
-const PLAIN: [&str; 23] = [
+const PLAIN: [&str; 22] = [
     "crates/capture",
     "crates/cli",
     "crates/client",
@@ -72,7 +73,6 @@ const PLAIN: [&str; 23] = [
     "crates/link",
     "crates/model",
     "crates/run",
-    "crates/seal",
     "crates/store",
     "crates/text",
     "crates/wire",

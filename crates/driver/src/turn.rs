@@ -1,7 +1,7 @@
 //! One turn of the loop: the order in which a machine is given datagrams, timers and the chance to send.
 //!
 //! Decides the contract's order: receive batches until every socket was found empty (or the turn's bound is
-//! reached), the clock read after each receive call that brought something; then timers; then services; then sending,
+//! reached), the clock read after each receive call that brought something; then timers; then a slice of work; then services; then sending,
 //! the clock read before each batch (section 11.1). Invariants: timers run only when in one round every socket was found empty, with
 //! a time read before that round, so whatever had arrived by the time that the timers see has been handled before
 //! them (section 11.3); time given to the machine never goes back; a shared machine is held for a whole round or batch, not
@@ -108,10 +108,11 @@ impl<O: Owner, S: Services<O::M>> EventLoop<O, S> {
         }
     }
 
-    /// Serves what became ready and the services' effects.
+    /// Lets the machine work, and serves what became ready and the services' effects.
     fn serve(&mut self) -> Result<ControlFlow<()>, LoopError> {
         let Self { owner, services, ready, clock, told, .. } = self;
         let flow = owner.with(|machine| {
+            machine.work(if O::ALONE { *told } else { clock.now() });
             for token in ready.drain(..) {
                 // Rare, and each may take long.
                 services.on_ready(machine, clock.now(), token);

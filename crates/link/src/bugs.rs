@@ -175,6 +175,8 @@ bugs! {
     A7 "A7",
     /// A floor may be any number above the last.
     A8 "A8",
+    /// A request that is shed counts as executing.
+    F1 "F1",
     /// An advisory lock protects its object's name from removal and replacement only, not from being moved away.
     N1 "N1",
 }

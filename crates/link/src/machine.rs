@@ -34,7 +34,7 @@ impl Path {
 /// A protocol machine, turned by a driver.
 ///
 /// One turn: receive a bounded batch until the socket would block; read the clock; [`handle_datagram`] for each;
-/// when the socket was found empty, [`handle_drained`]; then [`poll_transmit`] until it gives `None`, each time
+/// when the socket was found empty, [`handle_drained`]; then [`work`]; then [`poll_transmit`] until it gives `None`, each time
 /// with a clock read before the send calls of its batch; then sleep until a datagram comes or [`wake_after`] has passed.
 /// A batch that ended at its bound, not at an empty socket, skips [`handle_drained`] and comes again at once.
 ///
@@ -42,6 +42,7 @@ impl Path {
 ///
 /// [`handle_datagram`]: Self::handle_datagram
 /// [`handle_drained`]: Self::handle_drained
+/// [`work`]: Self::work
 /// [`poll_transmit`]: Self::poll_transmit
 /// [`wake_after`]: Self::wake_after
 pub trait Machine {
@@ -53,6 +54,12 @@ pub trait Machine {
     /// Says that the socket was found empty; the only place where timers run, so that an answer that had
     /// already arrived is never taken for silence (section 11.3).
     fn handle_drained(&mut self, now: Instant);
+
+    /// Does a slice of the work that is left, once in every turn: so that much work is done beside receiving, and neither waits for the
+    /// other. A machine that leaves none over needs none.
+    fn work(&mut self, now: Instant) {
+        let _ = now;
+    }
 
     /// Clears `buf`, fills it with the next datagram to send and gives its path; `None` when there is nothing more.
     ///

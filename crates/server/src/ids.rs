@@ -1,6 +1,7 @@
 //! Names by which the parts speak of things that others keep.
 
 use cistern_wire::SessionId;
+use core::net::{IpAddr, SocketAddr};
 
 /// A session in the table; finds nothing once that session is gone: it names a place and an id, so that one kept in a timer or a queue never
 /// finds the session that came after.
@@ -32,6 +33,8 @@ pub(crate) struct TaskId(pub(crate) u64);
 impl TaskId {
     /// Of what is answered at once.
     pub(crate) const NONE: Self = Self(0);
+    /// Above all.
+    pub(crate) const MAX: Self = Self(u64::MAX);
 }
 
 /// A session in the lock table, from [`crate::locks::LockTable::open`] until its last lock was taken away after its end.
@@ -43,4 +46,46 @@ impl LockSlot {
     pub(crate) const NONE: Self = Self(u32::MAX);
     /// Of the server's own mutations: there from the start, for ever.
     pub(crate) const SERVER: Self = Self(0);
+}
+
+/// Whose a session is where something is shared: who has an IPv4 address, or an IPv6 /64, which is what one host is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Owner {
+    /// The server itself, which shares with nobody.
+    Server,
+    V4([u8; 4]),
+    V6([u8; 8]),
+}
+
+impl Owner {
+    /// Who has the address from which a session is opened.
+    pub(crate) fn of(address: SocketAddr) -> Self {
+        match address.ip().to_canonical() {
+            IpAddr::V4(ip) => Self::V4(ip.octets()),
+            IpAddr::V6(ip) => Self::V6(ip.octets().first_chunk().copied().unwrap_or_default()),
+        }
+    }
+}
+
+/// An owner's flow in the scheduler, as long as it has sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FlowId(pub(crate) u32);
+
+impl FlowId {
+    /// Of a session that is not open: nothing of it is executed.
+    pub(crate) const NONE: Self = Self(u32::MAX);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_has_an_address_or_a_64() {
+        let of = |address: &str| Owner::of(SocketAddr::new(address.parse().unwrap(), 1));
+        assert_eq!(of("10.1.2.3"), of("::ffff:10.1.2.3"));
+        assert_ne!(of("127.0.0.1"), of("127.0.0.2"));
+        assert_eq!(of("2001:db8:0:1::1"), of("2001:db8:0:1:ffff::2"));
+        assert_ne!(of("2001:db8:0:1::1"), of("2001:db8:0:2::1"));
+    }
 }

@@ -16,8 +16,10 @@ mod ids;
 mod locks;
 mod presence;
 mod requests;
+mod scheduler;
 mod server;
 mod sessions;
+mod share;
 mod transport;
 
 pub mod config;
@@ -27,6 +29,7 @@ pub mod store;
 
 pub use config::{Config, ConfigError};
 pub use locks::LockCounts;
+pub use scheduler::WorkCounts;
 pub use server::status;
 pub use server::{Identity, Server};
 pub use sessions::standing::Cause;

@@ -1,14 +1,14 @@
 //! The datagram: header, messages, checksum; the reasons why one is dropped; and the packer that fills one.
 //!
-//! Decides: what is a valid datagram. Place in the walk: first step in (`Envelope`, then `Envelope::decode`), last step out (`Packer`).
-//! Implements `wire-spec.md` section 3. Invariant: there is a `Datagram` only if every message in it parses to its last byte, so no
-//! message of a bad datagram ever acts (section 3.5).
+//! Decides: what is a valid datagram. Place in the walk: first step in (`Datagram::decode`), last step out (`Packer`).
+//! Implements `wire-spec.md` section 3. Invariant: `Datagram::decode` accepts a datagram only if every message in it parses to its
+//! last byte, so no message of a bad datagram ever acts (section 3.5).
 //! Leaves to others: sessions, replay, and what to do with each message.
 
 use crate::field::{Field, Malformed, Reader, Writer};
-use crate::header::{FROM_SERVER, Form, Header, KEY_PHASE, MessageHeader, RawHeader};
+use crate::header::{FROM_SERVER, Form, Header, MessageHeader, RawHeader};
 use crate::ids::{Ask, ObjectId};
-use crate::limits::{CHECKSUM_LEN, HEADER_LEN, MAGIC, MESSAGE_HEADER_LEN, VERSION};
+use crate::limits::{CHECKSUM_LEN, DATAGRAM_MAX, HEADER_LEN, MAGIC, MESSAGE_HEADER_LEN, VERSION};
 use crate::registry::{Direction, Kind, Lane, Message};
 use core::fmt;
 
@@ -105,106 +105,12 @@ impl fmt::Display for DropReason {
     }
 }
 
-/// What stands around the messages of a datagram, and is sound; whether the messages are is not known yet. Between the two a receiver finds
-/// the session and looks at the packet number (section 3.5).
+/// Which side receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Envelope {
-    /// The header.
-    pub header: Header,
-    /// Whether the messages are in clear, or have to be opened before they are decoded.
-    pub form: Form,
-}
-
-impl Envelope {
-    /// Reads that of what a server received.
-    ///
-    /// # Errors
-    /// The reason why the datagram must be dropped.
-    #[inline]
-    pub fn at_server(bytes: &[u8]) -> Result<Self, DropReason> {
-        let envelope = Self::read(bytes)?;
-        if envelope.header.from_server { Err(DropReason::WrongDirection) } else { Ok(envelope) }
-    }
-
-    /// Reads that of what an agent received.
-    ///
-    /// # Errors
-    /// The reason why the datagram must be dropped.
-    #[inline]
-    pub fn at_agent(bytes: &[u8]) -> Result<Self, DropReason> {
-        let envelope = Self::read(bytes)?;
-        if envelope.header.from_server { Ok(envelope) } else { Err(DropReason::WrongDirection) }
-    }
-
-    /// Reads that of what an onlooker saw, in either direction: checks everything outside the messages.
-    pub(crate) fn read(bytes: &[u8]) -> Result<Self, DropReason> {
-        let raw = RawHeader::of(bytes, Form::Plain)?;
-        let (covered, checksum) = bytes.split_at(bytes.len() - Form::Plain.trailer_len());
-        if crc32fast::hash(covered).to_be_bytes() != *checksum {
-            return Err(DropReason::BadChecksum);
-        }
-        if raw.flags & !FROM_SERVER != 0 {
-            return Err(DropReason::ReservedBits);
-        }
-        let header = raw.header();
-        if header.packet == 0 {
-            return Err(DropReason::BadPacketNumber);
-        }
-        Ok(Self { header, form: Form::Plain })
-    }
-
-    /// Reads that of a record that `from` has sent. Nothing of it is authentic before the tag has been verified.
-    ///
-    /// # Errors
-    /// The reason why the datagram must be dropped.
-    pub fn of_record(bytes: &[u8], from: Direction) -> Result<Self, DropReason> {
-        let raw = RawHeader::of(bytes, Form::Record)?;
-        if raw.flags & !(FROM_SERVER | KEY_PHASE) != 0 {
-            return Err(DropReason::ReservedBits);
-        }
-        let header = raw.header();
-        if header.packet == 0 {
-            return Err(DropReason::BadPacketNumber);
-        }
-        if header.from_server != matches!(from, Direction::Server) {
-            return Err(DropReason::WrongDirection);
-        }
-        Ok(Self { header, form: Form::Record })
-    }
-
-    /// Checks the messages of the plain datagram `bytes`, from which it was read.
-    ///
-    /// # Errors
-    /// The reason why the datagram must be dropped.
-    #[inline]
-    pub fn decode(self, bytes: &[u8]) -> Result<Datagram<'_>, DropReason> {
-        self.decode_messages(bytes.get(HEADER_LEN..bytes.len().saturating_sub(CHECKSUM_LEN)).unwrap_or_default())
-    }
-
-    /// Checks the messages of its datagram, which are in clear by now.
-    ///
-    /// # Errors
-    /// The reason why the datagram must be dropped.
-    pub fn decode_messages(self, messages: &[u8]) -> Result<Datagram<'_>, DropReason> {
-        if messages.is_empty() {
-            return Err(DropReason::Empty);
-        }
-        let place = place_of(&self.header);
-        let (mut rest, mut any) = (messages, 0);
-        while !rest.is_empty() {
-            let (kind, body, tail) = split_message(rest)?;
-            let known = KNOWN[kind as usize];
-            if known & place == 0 {
-                return Err(DropReason::Misplaced(kind));
-            }
-            any |= known;
-            //= wire-spec.md#3-5-validation-and-drops
-            //# A receiver MUST validate a datagram to its last byte before any message in it acts.
-            Message::check(kind, body).map_err(DropReason::Malformed)?;
-            rest = tail;
-        }
-        Ok(Datagram { header: self.header, messages, in_order: any & FIRST == 0 })
-    }
+pub(crate) enum Side {
+    Agent,
+    Server,
+    Anybody,
 }
 
 /// A valid datagram: every message in it parses.
@@ -222,7 +128,7 @@ impl<'a> Datagram<'a> {
     /// # Errors
     /// The reason why it must be dropped.
     pub fn at_server(bytes: &'a [u8]) -> Result<Self, DropReason> {
-        Envelope::at_server(bytes)?.decode(bytes)
+        Self::decode(bytes, Side::Server)
     }
 
     /// Decodes what an agent received.
@@ -230,7 +136,7 @@ impl<'a> Datagram<'a> {
     /// # Errors
     /// The reason why it must be dropped.
     pub fn at_agent(bytes: &'a [u8]) -> Result<Self, DropReason> {
-        Envelope::at_agent(bytes)?.decode(bytes)
+        Self::decode(bytes, Side::Agent)
     }
 
     /// Decodes what an onlooker saw, in either direction.
@@ -238,7 +144,68 @@ impl<'a> Datagram<'a> {
     /// # Errors
     /// The reason why its receiver would drop it.
     pub fn seen(bytes: &'a [u8]) -> Result<Self, DropReason> {
-        Envelope::read(bytes)?.decode(bytes)
+        Self::decode(bytes, Side::Anybody)
+    }
+
+    fn decode(bytes: &'a [u8], side: Side) -> Result<Self, DropReason> {
+        let (header, messages) = Self::envelope(bytes)?;
+        match side {
+            Side::Server if header.from_server => return Err(DropReason::WrongDirection),
+            Side::Agent if !header.from_server => return Err(DropReason::WrongDirection),
+            _ => {}
+        }
+        if messages.is_empty() {
+            return Err(DropReason::Empty);
+        }
+        let place = place_of(&header);
+        let (mut rest, mut any) = (messages, 0);
+        while !rest.is_empty() {
+            let (kind, body, tail) = split_message(rest)?;
+            let known = KNOWN[kind as usize];
+            if known & place == 0 {
+                return Err(DropReason::Misplaced(kind));
+            }
+            any |= known;
+            //= wire-spec.md#3-5-validation-and-drops
+            //# A receiver MUST validate a datagram to its last byte before any message in it acts.
+            Message::check(kind, body).map_err(DropReason::Malformed)?;
+            rest = tail;
+        }
+        Ok(Self { header, messages, in_order: any & FIRST == 0 })
+    }
+
+    /// Checks everything outside the messages.
+    pub(crate) fn envelope(bytes: &'a [u8]) -> Result<(Header, &'a [u8]), DropReason> {
+        if bytes.len() < HEADER_LEN + CHECKSUM_LEN {
+            return Err(DropReason::TooShort);
+        }
+        if bytes.len() > DATAGRAM_MAX {
+            return Err(DropReason::TooLong);
+        }
+        let raw = RawHeader::get(&mut Reader::new(bytes)).map_err(DropReason::Malformed)?;
+        if raw.magic != MAGIC {
+            return Err(DropReason::BadMagic);
+        }
+        if raw.version != VERSION {
+            return Err(DropReason::UnknownVersion(raw.version));
+        }
+        //= wire-spec.md#3-6-sealed-forms
+        //# A receiver that has no sealed mode MUST drop datagrams of forms 1 and 2 as `unknown_form`.
+        if raw.form != Form::Plain as u8 {
+            return Err(DropReason::UnknownForm(raw.form));
+        }
+        let (covered, checksum) = bytes.split_at(bytes.len() - CHECKSUM_LEN);
+        if crc32fast::hash(covered).to_be_bytes() != *checksum {
+            return Err(DropReason::BadChecksum);
+        }
+        if raw.flags & !FROM_SERVER != 0 {
+            return Err(DropReason::ReservedBits);
+        }
+        let header = raw.header();
+        if header.packet == 0 {
+            return Err(DropReason::BadPacketNumber);
+        }
+        Ok((header, &covered[HEADER_LEN..]))
     }
 
     /// Whether its messages may act in the order in which they stand: none of them [goes before the others](Kind::goes_first).
@@ -427,25 +394,19 @@ impl<'a> Iterator for Messages<'a> {
 pub struct Packer<'b> {
     buf: &'b mut Writer,
     limit: usize,
-    form: Form,
 }
 
 impl<'b> Packer<'b> {
     /// Begins a datagram of at most `limit` bytes in `buf`, which is cleared first.
     #[must_use]
     pub fn new(buf: &'b mut Writer, header: Header, limit: usize) -> Self {
-        Self::of_form(buf, header, limit, Form::Plain)
-    }
-
-    /// The same in the form of its session, [`Form::Plain`] or [`Form::Record`].
-    #[must_use]
-    pub fn of_form(buf: &'b mut Writer, header: Header, limit: usize, form: Form) -> Self {
         buf.clear();
         //= wire-spec.md#3-1-header
         //# A sender MUST set reserved bits and reserved bytes to zero.
         let flags = if header.from_server { FROM_SERVER } else { 0 };
-        RawHeader { magic: MAGIC, version: VERSION, form: form as u8, flags, session: header.session, packet: header.packet }.put(buf);
-        Self { buf, limit, form }
+        RawHeader { magic: MAGIC, version: VERSION, form: Form::Plain as u8, flags, session: header.session, packet: header.packet }
+            .put(buf);
+        Self { buf, limit }
     }
 
     /// Appends a message if it fits; otherwise leaves the datagram as it was and returns false.
@@ -463,7 +424,7 @@ impl<'b> Packer<'b> {
     }
 
     fn keep_if_fits(&mut self, mark: usize) -> bool {
-        let fits = self.buf.len() + self.form.trailer_len() <= self.limit;
+        let fits = self.buf.len() + CHECKSUM_LEN <= self.limit;
         if !fits {
             self.buf.truncate(mark);
         }
@@ -476,23 +437,20 @@ impl<'b> Packer<'b> {
         self.buf.len() == HEADER_LEN
     }
 
-    /// Bytes that the datagram has so far, the checksum or tag to come included.
+    /// Bytes that the datagram has so far, the checksum to come included.
     #[must_use]
     pub fn used(&self) -> usize {
-        self.buf.len() + self.form.trailer_len()
+        self.buf.len() + CHECKSUM_LEN
     }
 
     /// Bytes left for messages, their headers included.
     #[must_use]
     pub fn room(&self) -> usize {
-        self.limit.saturating_sub(self.buf.len() + self.form.trailer_len())
+        self.limit.saturating_sub(self.buf.len() + CHECKSUM_LEN)
     }
 
-    /// Adds the checksum; the datagram is complete. A record has still to be sealed, which adds its tag.
+    /// Adds the checksum; the datagram is complete.
     pub fn finish(self) {
-        if self.form != Form::Plain {
-            return;
-        }
         let checksum = crc32fast::hash(self.buf);
         self.buf.extend_from_slice(&checksum.to_be_bytes());
     }

@@ -4,8 +4,8 @@
 //! `wire-spec.md`; one struct declaration per message gives its layout, from which decoding, encoding and field lists are made,
 //! so that a format is written in exactly one place. The same declarations make the shapes (`shape.rs`) by which inspector and
 //! dissector read any message without knowing its type (`tree.rs`).
-//! In the walk of a datagram this is the first step on the way in (`Envelope`, `Datagram`; borrowing, no allocation) and the last
-//! on the way out (`Packer`). Implements `wire-spec.md` sections 3 to 9, and the layouts of `docs/sealed.md`.
+//! In the walk of a datagram this is the first step on the way in (`Datagram::decode`, borrowing, no allocation) and the last
+//! on the way out (`Packer`). Implements `wire-spec.md` sections 3 to 9.
 //! Invariant: what does not parse to its last byte is never seen by anybody else (section 3.5).
 //! Leaves to others: what a message means, who may send it when, and every clock, socket and table.
 
@@ -36,7 +36,6 @@ mod recovery;
 mod registry;
 mod reply;
 mod samples;
-pub mod sealed;
 mod shown;
 mod status;
 mod tree;
@@ -53,7 +52,7 @@ pub use attr::{Attr, CacheGrant, Effect, GetAttr, ObjectKind, SetAttr, SetMask};
 pub use batch::{Batch, Item};
 pub use content::{Read, Stage, Write};
 pub use control::{Cancel, EndReason, EndSession, KeepAlive, PathChallenge, PathResponse, Release, ReleaseItem};
-pub use datagram::{Datagram, DropReason, Envelope, Messages, Packer, Raw, RawMessages};
+pub use datagram::{Datagram, DropReason, Messages, Packer, Raw, RawMessages};
 pub use field::{Bytes8, Bytes16, Fault, Field, List, ListIter, Malformed, Reader, Writer};
 pub use handshake::{Challenge, Claim, FormerClaim, FormerFate, Hello, Known, Refuse, RefuseReason, SessionFate, Welcome};
 pub use header::{Form, Header, MessageHeader, RawHeader};
@@ -68,7 +67,7 @@ pub use reply::{
     BatchFailed, Batched, Changed, Data, Done, Failed, Granted, ItemResult, Listing, LockRefused, LockRows, Reply, ReplyKind, ServerReport,
     Stated, Walked, Xattr, XattrNames,
 };
-pub use samples::{open_payload_sample, reply_samples, samples, sealed_samples, welcome_payload_sample};
+pub use samples::{reply_samples, samples};
 pub use shape::{Case, FieldInfo, Shape, Shown};
 pub use shown::{Escaped, Printable, is_printable};
 pub use status::Status;

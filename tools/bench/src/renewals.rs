@@ -151,6 +151,7 @@ impl World {
                 moved = true;
             }
             self.server.handle_drained(now);
+            self.server.work(now);
             while let Some(work) = self.server.poll_effect() {
                 for event in self.store.take(work) {
                     self.server.store_event(now, event);

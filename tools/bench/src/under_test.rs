@@ -88,11 +88,11 @@ fn server(now: Instant, setup: &Setup, volatile: bool) -> Result<Server, Trouble
     Server::new(now, unix_ns, STORE, config, seed).map_err(Trouble::starting("making the server"))
 }
 
-/// The same with room for so many locks, all of whose files stay in memory, and for sessions opened as fast as it can.
+/// The same with room for so many locks of one host, all of whose files stay in memory, and for sessions opened as fast as it can.
 fn with_room(locks: usize, config: &Config) -> Config {
     Config {
         challenges_per_second: 1_000_000_000,
-        locks: LockLimits { locks_max: locks, locks_per_session: locks, ..config.locks },
+        locks: LockLimits { locks_max: locks + locks / 4 + 256, locks_per_session: locks, ..config.locks },
         cache: CacheLimits { bytes_max: (64 << 20) + locks * FILE_BYTES },
         ..config.clone()
     }

@@ -72,6 +72,7 @@ impl Pair {
             self.server.handle_datagram(self.now, Path::to(at(4_000)), &self.datagram);
         }
         self.server.handle_drained(self.now);
+        self.server.work(self.now);
         while let Some(work) = self.server.poll_effect() {
             for event in self.store.take(work) {
                 self.server.store_event(self.now, event);

@@ -32,6 +32,9 @@ pub const NOT_BUILT: &[(&str, &str, &str)] = &[
         "kept replies are found without comparing the request",
         "no agent sends two requests under one nonce; packet scripts of the server do",
     ),
+    ("F2", "debt is forgiven who had nothing to do for a while", SCHEDULER),
+    ("F3", "requests are executed as they come whatever their host owes", SCHEDULER),
+    ("F4", "control messages cost nothing", SCHEDULER),
     ("M33", "a deposed server goes on", "there is one server to a store; comes with failover"),
     ("M44", "a node of a replicated lease rejoins too early", "comes with Flease"),
     ("M45", "a promoted replica serves too early", "comes with failover"),
@@ -43,6 +46,9 @@ pub const NOT_BUILT: &[(&str, &str, &str)] = &[
         "no sender makes such bytes; the codec's own tests do (`cargo test -p cistern-wire`)",
     ),
 ];
+
+const SCHEDULER: &str =
+    "no load of a simulated run shows it; the scheduler's own tests do (`cargo test -p cistern-server --lib scheduler`)";
 
 /// What is run for each bug.
 #[derive(Clone, Debug)]
@@ -171,6 +177,7 @@ pub const fn about(bug: Bug) -> (Profile, &'static str) {
         Bug::A6 => (Attack, "a reclaim of what was never granted is believed"),
         Bug::A7 => (Attack, "a packet number far above the highest is believed"),
         Bug::A8 => (Attack, "a floor far above the last is believed"),
+        Bug::F1 => (Swarm, "a request that is shed counts as executing"),
         Bug::N1 => (Swarm, "a locked file's name is moved away"),
     }
 }

@@ -217,6 +217,23 @@ fn store(figures: &Figures, all: &mut Vec<Family>) {
     gauge(all, "memory_max_bytes", memory.bytes_max, "The bound on that memory.");
     gauge(all, "loads_outstanding", memory.asked, "Reads queued at the store. If always high: more memory or a faster disk.");
     gauge(all, "operations_parked", status.parked, "Operations that wait for locks or for the store.");
+    let work = &figures.work;
+    gauge(
+        all,
+        "requests_queued",
+        work.queued,
+        "Requests that wait until it is the turn of their host; 0 unless there is more to do than time.",
+    );
+    gauge(all, "requests_queued_bytes", work.queued_bytes, "Their bytes, with what is kept around each.");
+    gauge(all, "hosts", work.owners, "Hosts (IPv4 addresses, IPv6 /64) that have sessions: each has an equal share of the server.");
+    let charged = nanoseconds(Duration::from_nanos(work.charged_ns));
+    one(
+        all,
+        Type::Counter,
+        "charged_seconds_total",
+        charged,
+        "What requests were charged, in seconds of one core: an estimate by counted work.",
+    );
     gauge(all, "replies_held", status.held, "Replies that wait for their own transaction.");
 }
 

@@ -121,7 +121,7 @@ pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
         "How long an agent that somebody waits for may be silent before it is probed", follows "τ/2, at least 20 ms";
     "compliance-time" Time = compliance_time, "the delivery timeout to one day",
         "How long an agent may keep a cache lock that it was asked to give back, and said that it heard",
-        follows "10 s, or the delivery timeout if that is longer";
+        follows "2τ, or the delivery timeout if that is longer";
     "surrender" Switch = surrender, "true or false",
         "Whether an agent that says that nothing of its failed session can be used again ends the wait for it";
     "rescue" Switch = rescue, "true or false",
@@ -195,6 +195,11 @@ pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
         "How long the pieces of such a file are kept when no more come", follows "30 s, or the lease period if that is longer";
     "cache-bytes" Size<usize> = cache.bytes_max, "at least 8 MiB",
         "Memory for what was read from the store, in bytes";
+    "work-slice" Time = work.slice, "1 µs to 100 ms",
+        "For how long requests are executed before the socket is looked at again, by what they are charged; agents on one host (an IPv4 address, \
+         an IPv6 /64) take turns by tenths of it";
+    "queued-bytes-max" Size<usize> = work.queued_bytes, "at least 1 KiB",
+        "Bytes of requests that wait to be executed; those of one host may take four times what is free";
     "spin" Time = spin, "at most 1 s",
         "How long after a datagram the server looks for the next one before it sleeps: \"50us\", say, saves clients that ask one thing \
          after the other the time that waking takes, and keeps a core busy for it. Any datagram counts, from whomever: at \"1s\", one a \

@@ -108,6 +108,8 @@ pub struct Config {
     pub stages: StageLimits,
     /// Bounds of what is kept in memory of the store.
     pub cache: CacheLimits,
+    /// How requests share the server.
+    pub work: WorkLimits,
     /// For how long after a datagram the driver looks for the next one before it sleeps: what it burns a core for is the time that
     /// waking takes. Zero to 1 s.
     pub spin: Duration,
@@ -124,7 +126,7 @@ impl Default for Config {
             epsilon: Duration::from_millis(1),
             delivery_timeout: Duration::from_millis(500),
             probe_period: Duration::from_secs(1),
-            compliance_time: Duration::from_secs(10),
+            compliance_time: Duration::from_secs(4),
             new_cluster: false,
             surrender: true,
             rescue: true,
@@ -148,6 +150,7 @@ impl Default for Config {
             namespace: NamespaceLimits::default(),
             stages: StageLimits::default(),
             cache: CacheLimits::default(),
+            work: WorkLimits::default(),
             spin: Duration::ZERO,
         }
     }
@@ -157,7 +160,7 @@ impl Default for Config {
 const DEFAULT_DATAGRAM: u16 = DATAGRAM_DEFAULT as u16;
 
 impl Config {
-    /// The defaults for another lease period: what is a part of τ follows it (the probe period is τ/2, Td is τ/4 but not below 100 ms),
+    /// The defaults for another lease period: what is a part of τ follows it (the probe period is τ/2, the compliance time 2τ, Td is τ/4 but not below 100 ms),
     /// and so do the bounds of what a session may ask for.
     #[must_use]
     pub fn for_lease(lease: Duration) -> Self {
@@ -169,7 +172,7 @@ impl Config {
             lease_max: LEASE_MAX_DEFAULT.max(lease),
             delivery_timeout,
             probe_period: (lease / 2).max(RTO_MIN),
-            compliance_time: Duration::from_secs(10).max(delivery_timeout),
+            compliance_time: (lease * 2).max(delivery_timeout),
             stages: StageLimits { idle: stages.idle.max(lease), ..stages },
             ..Self::default()
         }
@@ -368,6 +371,9 @@ impl Config {
         table("stage-bytes-per-session", each, CONTENT_MAX, all, "1 MiB (one file's contents) to stage-bytes-total")?;
         spans("stage-idle", self.stages.idle, self.lease, Duration::from_secs(86_400), "the lease period to one day")?;
         table("cache-bytes", self.cache.bytes_max, 8 << 20, usize::MAX, "at least 8 MiB")?;
+        let rule = "1 µs to 100 ms";
+        spans("work-slice", self.work.slice, Duration::from_micros(1), Duration::from_millis(100), rule)?;
+        table("queued-bytes-max", self.work.queued_bytes, 1 << 10, usize::MAX, "at least 1 KiB")?;
         spans("spin", self.spin, Duration::ZERO, Duration::from_secs(1), "at most 1 s")
     }
 }
@@ -491,5 +497,23 @@ impl Default for CacheLimits {
     /// 1 GiB.
     fn default() -> Self {
         Self { bytes_max: 1 << 30 }
+    }
+}
+
+/// How requests share the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkLimits {
+    /// For how long requests are executed, as they are charged, before the socket is looked at again; 1 µs to 100 ms. A tenth of it is what one
+    /// owner may take before others have their turns.
+    pub slice: Duration,
+    /// Most bytes of requests that wait for their turn.
+    pub queued_bytes: usize,
+}
+
+impl Default for WorkLimits {
+    /// 1 ms: a full batch of small requests is executed as it comes, and a keep-alive behind them is answered long before anybody's
+    /// retransmission timeout. 64 MiB.
+    fn default() -> Self {
+        Self { slice: Duration::from_millis(1), queued_bytes: 64 << 20 }
     }
 }

@@ -137,7 +137,10 @@ impl LockTable {
 
     fn enqueue(&mut self, now: Instant, entry: u32, session: u32, nonce: u64, mode: Mode, own: Option<u32>) -> LockOutcome {
         let waits = self.table.sessions[session].waits as usize;
-        if self.waiters(entry).count() >= self.limits.waiters_per_object || waits >= self.limits.waiters_per_session {
+        if self.waiters(entry).count() >= self.limits.waiters_per_object
+            || waits >= self.limits.waiters_per_session
+            || !self.share_may_wait(session)
+        {
             return LockOutcome::Busy;
         }
         let upgrade = mode == Mode::Exclusive && own.is_some_and(|at| self.table.holds[at].mode == Mode::Shared);
@@ -165,7 +168,7 @@ impl LockTable {
         while at != NONE {
             let hold = &self.table.holds[at];
             if self.table.is_live(hold) && hold.session != session && !hold.mode.compatible(mode) {
-                self.demand(now, at, keep);
+                self.demand(now, session, at, keep);
             }
             at = self.table.next_of(entry, at);
         }
@@ -177,11 +180,11 @@ impl LockTable {
         let waiting = self.waiters(entry).filter(|waiter| self.table.is_good(waiter.session) && waiter.session != session);
         // What is left to the holder must suit everybody.
         let keep = waiting.filter(|waiter| !waiter.mode.compatible(mode)).map(|waiter| match waiter.mode {
-            Mode::Shared => Keep::Shared,
-            Mode::Exclusive => Keep::Nothing,
+            Mode::Shared => (Keep::Shared, waiter.session),
+            Mode::Exclusive => (Keep::Nothing, waiter.session),
         });
-        if let Some(keep) = keep.min() {
-            self.demand(now, at, keep);
+        if let Some((keep, by)) = keep.min_by_key(|(keep, _)| *keep) {
+            self.demand(now, by, at, keep);
         }
     }
 
@@ -352,7 +355,7 @@ impl LockTable {
         //= wire-spec.md#11-4-locks
         //# The server MUST demand the advisory locks of a removed object from all their holders.
         let holds: Vec<u32> = self.table.holds_of(entry).collect();
-        holds.into_iter().for_each(|at| self.demand(now, at, Keep::Nothing));
+        holds.into_iter().for_each(|at| self.demand(now, LockSlot::SERVER.0, at, Keep::Nothing));
         self.table.drop_if_idle(entry);
     }
 

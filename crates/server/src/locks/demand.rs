@@ -2,7 +2,8 @@
 //!
 //! Decides: what an agent is told to give back. Place in the walk: called by every decision that lets somebody wait; demands leave
 //! by `poll_decision`. Implements `wire-spec.md` sections 11.3 and 11.4.
-//! Invariant: one demand for each generation and kind; at most so many unanswered as the bound says, the others wait their turn.
+//! Invariant: one demand for each generation and kind; at most so many unanswered as the bounds say, of all, of one holder, and on account of
+//! one owner; the others wait their turn, and none of them waits for another owner's or holder's.
 //! A demand to a session that is timing out waits for its rescue; to one that has ended none goes out, but its lock is freed first.
 //! Leaves to others: delivering it, and what happens when it is not complied with (`sessions::notices`, which has a record of its own for
 //! each lock. The two cannot be one, for neither outlives the other: a new grant settles the demand, while its notice is repeated until
@@ -14,6 +15,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_wire::{Generation, Keep, LockClass, ObjectId};
+use core::time::Duration;
 use hashbrown::HashMap;
 
 /// Most objects remembered as hot; the oldest is forgotten, which costs messages, never safety.
@@ -21,14 +23,23 @@ const HOT_MAX: usize = 4_096;
 /// Most times that the cooling time is doubled.
 const DOUBLINGS: u32 = 6;
 
+/// Most demands of cache locks that one session was sent and has not complied with.
+const HOLDER_MAX: u8 = 250;
+/// Demands over the share of their owner that are looked at again when one was complied with.
+const LOOKED_AT_AGAIN: usize = 64;
+
 /// Demands that are due, and the objects demanded too often.
 #[derive(Debug, Default)]
 pub(super) struct Demands {
     /// Holds to be demanded, oldest first, each with the generation that was meant.
     due: VecDeque<(u32, Generation)>,
+    /// Those that were due when the owner on whose account they are had as many as it may have.
+    over_share: VecDeque<(u32, Generation)>,
     /// Demands sent and not complied with, of sessions in good standing.
     pub(super) outstanding: usize,
     pub(super) sent: u64,
+    /// Asked back, sent or not, since the start.
+    asked: u64,
     hot: HashMap<ObjectId, Hot>,
     hot_order: VecDeque<ObjectId>,
 }
@@ -48,6 +59,8 @@ pub(super) struct Demand {
     keep: Keep,
     /// What it was told that it may keep; `None`: it was told nothing yet.
     told: Option<Keep>,
+    /// On account of this owner.
+    by: u32,
 }
 
 impl Demand {
@@ -58,14 +71,15 @@ impl Demand {
 }
 
 impl LockTable {
-    /// Asks a lock back, unless that or more was asked already for this generation.
-    pub(super) fn demand(&mut self, now: Instant, at: u32, keep: Keep) {
+    /// Asks a lock back on account of session `by`, unless that or more was asked already for this generation.
+    pub(super) fn demand(&mut self, now: Instant, by: u32, at: u32, keep: Keep) {
         let hold = &mut self.table.holds[at];
         let before = hold.demand;
         if before.is_some_and(|before| before.keep <= keep) {
             return;
         }
-        hold.demand = Some(Demand { keep, told: before.and_then(|before| before.told) });
+        let by = before.map_or_else(|| self.table.sessions[by].owner, |before| before.by);
+        hold.demand = Some(Demand { keep, told: before.and_then(|before| before.told), by });
         let &mut Hold { generation, since, entry, session, .. } = hold;
         if before.is_none() {
             self.table.move_in_session(at, true);
@@ -80,6 +94,7 @@ impl LockTable {
             let early = now.since(since) < self.limits.hot_below;
             self.demands.note_age(now, lock.object, early, &self.limits);
         }
+        self.demands.asked += 1;
         self.demands.due.push_back((at, generation));
         if self.demands.outstanding + self.demands.due.len() > self.limits.demands_outstanding {
             self.decisions.push_back(LockDecision::DemandDelayed { session: key });
@@ -88,20 +103,45 @@ impl LockTable {
 
     /// A hold is gone or has a new generation: what was demanded of it is settled.
     pub(super) fn demand_settled(&mut self, entry: u32, session: u32, demand: Demand) {
-        if demand.told.is_some() && self.table.entries[entry].lock.class == LockClass::Cache && self.table.is_good(session) {
-            self.demands.outstanding -= 1;
+        if demand.told.is_none() || self.table.entries[entry].lock.class != LockClass::Cache || !self.table.is_good(session) {
+            return;
         }
+        self.demands.outstanding -= 1;
+        self.account(demand.by, false);
+        let holder = &mut self.table.sessions[session];
+        holder.told = holder.told.saturating_sub(1);
+        if holder.held_back && holder.told <= HOLDER_MAX / 2 {
+            holder.held_back = false;
+            self.due_again(session);
+        }
+        let some = self.demands.over_share.len().min(LOOKED_AT_AGAIN);
+        self.demands.due.extend(self.demands.over_share.drain(..some));
+    }
+
+    /// One more demand, or one less, is on its way on account of an owner.
+    fn account(&mut self, owner: u32, more: bool) {
+        if let Some(owner) = self.owners.all.get_mut(owner) {
+            owner.asked = if more { owner.asked + 1 } else { owner.asked.saturating_sub(1) };
+        }
+    }
+
+    /// What a session was not told yet is due.
+    fn due_again(&mut self, session: u32) {
+        let due = |at: &u32| self.table.holds[*at].demand.is_some_and(|demand| demand.is_due());
+        let newest_first: Vec<u32> = self.table.demanded_of(session).filter(due).collect();
+        self.demands.due.extend(newest_first.into_iter().rev().map(|at| (at, self.table.holds[at].generation)));
     }
 
     /// The next demand that may go out.
     pub(super) fn poll_demand(&mut self) -> Option<LockDecision> {
         while let Some(&(at, generation)) = self.demands.due.front() {
-            let meant = |hold: &&mut Hold| hold.generation == generation && self.table.sessions[hold.session].access == LockAccess::Active;
-            let hold = self.table.holds.get_mut(at).filter(meant);
+            let meant = |hold: &&Hold| hold.generation == generation && self.table.sessions[hold.session].access == LockAccess::Active;
+            let hold = self.table.holds.get(at).filter(meant);
             let Some((hold, demand)) = hold.and_then(|hold| hold.demand.filter(Demand::is_due).map(|demand| (hold, demand))) else {
                 self.demands.due.pop_front();
                 continue;
             };
+            let session = hold.session;
             let lock = self.table.entries[hold.entry].lock;
             // Who is asked for an advisory lock may keep it as long as its user likes: that must not stop demands of other locks.
             if demand.told.is_none() && lock.class == LockClass::Cache {
@@ -110,39 +150,72 @@ impl LockTable {
                 if self.demands.outstanding >= self.limits.demands_outstanding {
                     return None;
                 }
+                let holder = &mut self.table.sessions[session];
+                if holder.told >= HOLDER_MAX {
+                    holder.held_back = true;
+                    self.demands.due.pop_front();
+                    return Some(LockDecision::DemandDelayed { session: holder.key });
+                }
+                if !self.share_may_ask(demand.by, self.demands.outstanding, &self.limits) {
+                    self.demands.over_share.extend(self.demands.due.pop_front());
+                    return Some(LockDecision::DemandDelayed { session: self.table.sessions[session].key });
+                }
+                self.table.sessions[session].told += 1;
                 self.demands.outstanding += 1;
+                self.account(demand.by, true);
             }
             let keep = demand.keep;
-            hold.demand = Some(Demand { keep, told: Some(keep) });
+            self.table.holds[at].demand = Some(Demand { told: Some(keep), ..demand });
             self.demands.due.pop_front();
             self.demands.sent += 1;
-            return Some(LockDecision::Demand { session: self.table.sessions[hold.session].key, lock, generation, keep });
+            return Some(LockDecision::Demand { session: self.table.sessions[session].key, lock, generation, keep });
         }
         None
     }
 
-    /// How many cache locks a session was asked for and has not given back.
-    fn demanded(&self, session: u32) -> usize {
-        let told = |hold: &Hold| hold.demand.is_some_and(|demand| demand.told.is_some());
-        let counted = |hold: &Hold| told(hold) && self.table.entries[hold.entry].lock.class == LockClass::Cache;
-        self.table.demanded_of(session).filter(|at| counted(&self.table.holds[*at])).count()
+    /// On whose account a session was asked for cache locks that it has not given back.
+    fn told_of(&self, session: u32) -> Vec<u32> {
+        let cache = |hold: &&Hold| self.table.entries[hold.entry].lock.class == LockClass::Cache;
+        let holds = self.table.demanded_of(session).map(|at| &self.table.holds[at]).filter(cache);
+        holds.filter_map(|hold| hold.demand.filter(|demand| demand.told.is_some()).map(|demand| demand.by)).collect()
     }
 
     /// The session will not be in good standing any more: what it was sent takes up nobody's place (section 11.3).
     pub(super) fn suspend_demands(&mut self, session: u32) {
-        if self.table.is_good(session) {
-            self.demands.outstanding -= self.demanded(session);
-            // If it is rescued all of them are due anew.
-            self.demands.due.retain(|(at, _)| self.table.holds.get(*at).is_some_and(|hold| hold.session != session));
+        if !self.table.is_good(session) {
+            return;
         }
+        let told = self.told_of(session);
+        self.demands.outstanding -= told.len();
+        told.into_iter().for_each(|by| self.account(by, false));
+        self.table.sessions[session].told = 0;
+        // If it is rescued all of them are due anew; what waited for others' shares may go now.
+        let Self { table, demands, .. } = self;
+        demands.due.append(&mut demands.over_share);
+        demands.due.retain(|(at, _)| table.holds.get(*at).is_some_and(|hold| hold.session != session));
     }
 
     /// The session was rescued: what it was not told meanwhile it is told now.
     pub(super) fn resume_demands(&mut self, session: u32) {
-        self.demands.outstanding += self.demanded(session);
-        let due = |at: &u32| self.table.holds[*at].demand.is_some_and(|demand| demand.is_due());
-        let newest_first: Vec<u32> = self.table.demanded_of(session).filter(due).collect();
-        self.demands.due.extend(newest_first.into_iter().rev().map(|at| (at, self.table.holds[at].generation)));
+        let told = self.told_of(session);
+        self.demands.outstanding += told.len();
+        self.table.sessions[session].told = u8::try_from(told.len()).unwrap_or(u8::MAX);
+        self.table.sessions[session].held_back = false;
+        told.into_iter().for_each(|by| self.account(by, true));
+        self.due_again(session);
+    }
+
+    /// How many locks were asked back since the start.
+    pub(crate) const fn asked(&self) -> u64 {
+        self.demands.asked
+    }
+
+    /// Nobody gets cache locks of an object for a while.
+    pub(super) fn cool(&mut self, now: Instant, object: ObjectId, span: Duration) {
+        self.demands.note_age(now, object, true, &self.limits);
+        if let Some(hot) = self.demands.hot.get_mut(&object) {
+            hot.until = hot.until.max(now.plus(span));
+        }
     }
 
     /// Whether an object is demanded so often that its locks are of no use (section 11.4).

@@ -6,7 +6,7 @@
 
 use super::LockTable;
 use super::table::{LockAccess, LockWaiter};
-use crate::ids::{LockSlot, SessionKey, TaskId};
+use crate::ids::{LockSlot, Owner, SessionKey, TaskId};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cistern_link::Instant;
@@ -22,9 +22,10 @@ pub(super) struct Sweep {
 }
 
 impl LockTable {
-    /// Takes in a session in good standing; it may have cache locks if it `caches`.
-    pub(crate) fn open(&mut self, key: SessionKey, caches: bool) -> LockSlot {
-        LockSlot(self.table.open(key, caches))
+    /// Takes in a session of an owner in good standing; it may have cache locks if it `caches`.
+    pub(crate) fn open(&mut self, key: SessionKey, owner: Owner, caches: bool) -> LockSlot {
+        let owner = self.owners.join(owner);
+        LockSlot(self.table.open(key, owner, caches))
     }
 
     /// The standing of a session has changed.
@@ -122,7 +123,8 @@ impl LockTable {
                 self.free(now, first);
             }
             if self.table.sessions[slot].first == NONE {
-                self.table.forget_session(slot);
+                let owner = self.table.forget_session(slot);
+                self.owners.leave(owner);
             } else {
                 self.sweep_later(slot);
             }

@@ -59,7 +59,7 @@ impl LockTable {
             //# A read MUST NOT wait for a cache lock.
             if let Some(at) = other.filter(|at| self.table.holds[*at].mode == Mode::Exclusive) {
                 if self.table.sessions[self.table.holds[at].session].access == LockAccess::Active {
-                    self.demand(now, at, Keep::Shared);
+                    self.demand(now, session, at, Keep::Shared);
                 }
                 return CacheGrant::NONE;
             }
@@ -67,7 +67,7 @@ impl LockTable {
         //= wire-spec.md#11-4-locks
         //# An object whose cache locks are demanded more often than used SHOULD be given none for a while.
         // What is being asked back is not granted anew.
-        if own.is_some_and(|at| self.table.holds[at].demand.is_some()) || self.is_hot(now, object) {
+        if own.is_some_and(|at| self.table.holds[at].demand.is_some()) || self.is_hot(now, object) || self.is_struck(now, session) {
             return CacheGrant::NONE;
         }
         let mode = match own.map(|at| self.table.holds[at].mode) {

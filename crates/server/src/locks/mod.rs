@@ -13,6 +13,7 @@
 //! | `mutation` | whose turn it is to change something |
 //! | `advisory` | who gets an advisory lock, who waits |
 //! | `demand` | what is asked back, and when |
+//! | `owners` | what sessions of one owner may have together |
 //! | `ending` | when a session's locks become available, which of them first |
 //! | `tokens` | the number of the next grant |
 //! | `table` | where it is kept |
@@ -22,6 +23,7 @@ mod demand;
 mod ending;
 mod holds;
 mod mutation;
+mod owners;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -32,7 +34,7 @@ pub(crate) use table::LockAccess;
 pub(crate) use tokens::Tokens;
 
 use crate::config::LockLimits;
-use crate::ids::{LockSlot, SessionKey, TaskId};
+use crate::ids::{LockSlot, Owner, SessionKey, TaskId};
 use advisory::advisory;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -43,6 +45,7 @@ use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, ObjectId, RowState
 use demand::Demands;
 use ending::Sweep;
 use mutation::MutationWaiter;
+use owners::LockOwners;
 use table::Table;
 
 /// So many locks are looked at for some that may make room in a full table: enough for whoever comes next, cheap in a busy loop.
@@ -201,6 +204,7 @@ pub(crate) struct LockTable {
     tokens: Tokens,
     table: Table,
     demands: Demands,
+    owners: LockOwners,
     mutations: BTreeMap<TaskId, MutationWaiter>,
     /// The entry in whose queue each lock request waits, by session and nonce.
     waits: BTreeMap<(u32, u64), u32>,
@@ -225,6 +229,7 @@ impl LockTable {
             tokens,
             table: Table::new(),
             demands: Demands::default(),
+            owners: LockOwners::default(),
             mutations: BTreeMap::new(),
             waits: BTreeMap::new(),
             granted: Index::default(),
@@ -234,7 +239,7 @@ impl LockTable {
             hand: 0,
             decisions: VecDeque::new(),
         };
-        let server = table.open(SessionKey::SERVER, true);
+        let server = table.open(SessionKey::SERVER, Owner::Server, true);
         debug_assert_eq!(server, LockSlot::SERVER);
         table
     }
@@ -285,7 +290,7 @@ impl LockTable {
 
     /// Whether the bounds allow a session one lock more.
     fn has_room(&self, session: u32) -> bool {
-        self.table.holds.len() < self.limits.locks_max && (self.table.sessions[session].held as usize) < self.limits.locks_per_session
+        (self.table.sessions[session].held as usize) < self.limits.locks_per_session && self.share_has_room(session)
     }
 
     /// The table is full, or what one session may hold: asks some cache locks back, which their agents may hardly need. Who was told
@@ -293,21 +298,21 @@ impl LockTable {
     fn make_room(&mut self, now: Instant, session: u32) {
         if self.table.sessions[session].held as usize >= self.limits.locks_per_session {
             let own: Vec<u32> = self.table.holds_of_session(session).take(ASKED_FOR_ROOM).collect();
-            own.into_iter().for_each(|at| self.ask_for_room(now, at));
+            own.into_iter().for_each(|at| self.ask_for_room(now, session, at));
             return;
         }
         for _ in 0..ASKED_FOR_ROOM {
             let at = self.hand % self.table.holds.places().max(1);
             self.hand = at + 1;
-            self.ask_for_room(now, at);
+            self.ask_for_room(now, session, at);
         }
     }
 
-    fn ask_for_room(&mut self, now: Instant, at: u32) {
+    fn ask_for_room(&mut self, now: Instant, by: u32, at: u32) {
         let Some(hold) = self.table.holds.get(at) else { return };
         let cache = self.table.entries[hold.entry].lock.class == LockClass::Cache;
         if cache && hold.demand.is_none() && self.table.is_live(hold) {
-            self.demand(now, at, Keep::Nothing);
+            self.demand(now, by, at, Keep::Nothing);
         }
     }
 

@@ -140,14 +140,14 @@ impl LockTable {
     /// Asks back all that is in a mutation's way.
     pub(super) fn demand_for_mutation(&mut self, now: Instant, task: TaskId) {
         let Some(mutation) = self.mutations.get(&task) else { return };
-        let (entries, len) = (mutation.entries, mutation.len);
+        let (entries, len, by) = (mutation.entries, mutation.len, mutation.session);
         for entry in &entries[..len] {
             let mut at = self.table.next_of(*entry, NONE);
             while at != NONE {
                 //= wire-spec.md#11-4-locks
                 //# The server MUST demand every cache lock that keeps a mutation waiting.
                 if self.table.is_live(&self.table.holds[at]) && self.in_the_way(task, at) {
-                    self.demand(now, at, Keep::Nothing);
+                    self.demand(now, by, at, Keep::Nothing);
                 }
                 at = self.table.next_of(*entry, at);
             }
@@ -158,8 +158,9 @@ impl LockTable {
     pub(super) fn demand_for_mutations(&mut self, now: Instant, at: u32) {
         let entry = self.table.holds[at].entry;
         let tasks = self.table.entries[entry].queue.as_ref().map(|queue| queue.tasks.as_slice()).unwrap_or_default();
-        if tasks.iter().any(|task| self.task_is_good(*task) && self.in_the_way(*task, at)) {
-            self.demand(now, at, Keep::Nothing);
+        let first = tasks.iter().find(|task| self.task_is_good(**task) && self.in_the_way(**task, at));
+        if let Some(by) = first.map(|task| self.mutations[task].session) {
+            self.demand(now, by, at, Keep::Nothing);
         }
     }
 

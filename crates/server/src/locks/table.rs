@@ -93,8 +93,14 @@ pub(super) struct SessionLocks {
     pub(super) access: LockAccess,
     /// Whether it may have cache locks.
     pub(super) caches: bool,
+    /// Whose it is, among the owners.
+    pub(super) owner: u32,
     pub(super) held: u32,
     pub(super) waits: u32,
+    /// Demands of its cache locks that were sent and not complied with, as long as it is in good standing.
+    pub(super) told: u8,
+    /// Further ones wait until it has complied with some.
+    pub(super) held_back: bool,
     /// Its mutations that wait or execute: only few have any at any moment.
     #[expect(clippy::box_collection, reason = "one word while there are none")]
     tasks: Option<Box<Vec<TaskId>>>,
@@ -155,14 +161,29 @@ impl Table {
         }
     }
 
-    pub(super) fn open(&mut self, key: SessionKey, caches: bool) -> u32 {
+    pub(super) fn open(&mut self, key: SessionKey, owner: u32, caches: bool) -> u32 {
         let access = LockAccess::Active;
-        self.sessions.insert(SessionLocks { key, access, caches, held: 0, waits: 0, tasks: None, first: NONE, last: NONE })
+        let (told, held_back) = (0, false);
+        self.sessions.insert(SessionLocks {
+            key,
+            access,
+            caches,
+            owner,
+            held: 0,
+            waits: 0,
+            told,
+            held_back,
+            tasks: None,
+            first: NONE,
+            last: NONE,
+        })
     }
 
-    pub(super) fn forget_session(&mut self, at: u32) {
+    /// Forgets a session; its owner.
+    pub(super) fn forget_session(&mut self, at: u32) -> u32 {
         let session = self.sessions.remove(at);
         debug_assert!(session.held == 0 && session.waits == 0 && session.tasks().is_empty(), "a session that still has something");
+        session.owner
     }
 
     /// The session of a slot; `None`: it was never opened.

@@ -7,8 +7,8 @@
 //! Leaves to others: at-most-once (the reply cache), writing (`namespace`), waking up for [`Stages::expire`].
 
 use crate::config::StageLimits;
+use crate::share::Shared;
 use alloc::collections::BTreeMap;
-use alloc::vec;
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_wire::limits::CONTENT_MAX;
@@ -16,6 +16,9 @@ use cistern_wire::{SessionId, Status};
 
 /// Most gaps between the pieces of one stage: of 1 MiB in datagrams of the smallest size every second one lost, and as much again.
 const RANGES_MAX: usize = 4_096;
+
+/// Bytes that every owner may stage.
+const RESERVE: usize = 64 << 10;
 
 /// Contents being collected, by session and number of the stage.
 #[derive(Debug)]
@@ -29,6 +32,9 @@ pub struct Stages {
 
 #[derive(Debug)]
 struct Staged {
+    /// How long it will be.
+    total: usize,
+    /// Up to the last byte that has come.
     bytes: Vec<u8>,
     /// What has arrived: disjoint, not adjacent, in order; each a first byte and the one after the last.
     arrived: Vec<(usize, usize)>,
@@ -59,33 +65,50 @@ impl Stages {
             self.remove(session, stage);
             return Ok(());
         }
-        let key = (session, stage);
+        let known = self.stages.get(&(session, stage));
+        if known.is_some_and(|staged| staged.total != total) {
+            return Err(Status::EINVAL);
+        }
+        if known.is_some_and(|staged| staged.arrived.len() >= RANGES_MAX) {
+            return Err(Status::BUSY);
+        }
+        //= wire-spec.md#11-5-caching-and-metadata
+        //# The server MUST bound what is staged, in bytes and in time.
+        // What counts is the memory that it takes: what was announced and has not come takes none.
+        let growth = self.growth(session, stage, end);
+        self.check_room(session, known.is_none(), growth)?;
+        self.bytes += growth;
         let until = now.plus(self.limits.idle);
-        let staged = match self.stages.get_mut(&key) {
-            Some(staged) if staged.bytes.len() != total => return Err(Status::EINVAL),
-            Some(staged) if staged.arrived.len() >= RANGES_MAX => return Err(Status::BUSY),
-            Some(staged) => staged,
-            None => {
-                //= wire-spec.md#11-5-caching-and-metadata
-                //# The server MUST bound what is staged, in bytes and in time.
-                self.check_room(session, total)?;
-                self.bytes += total;
-                self.check_at.get_or_insert(until);
-                self.stages.entry(key).or_insert(Staged { bytes: vec![0; total], arrived: Vec::new(), until })
-            }
-        };
+        self.check_at.get_or_insert(until);
+        let new = || Staged { total, bytes: Vec::new(), arrived: Vec::new(), until };
+        let staged = self.stages.entry((session, stage)).or_insert_with(new);
+        if growth > 0 {
+            staged.bytes.resize(end, 0);
+        }
         staged.bytes[offset..end].copy_from_slice(data);
         staged.until = until;
         staged.arrive(offset, end);
         Ok(())
     }
 
-    fn check_room(&self, session: SessionId, total: usize) -> Result<(), Status> {
+    fn check_room(&self, session: SessionId, is_new: bool, growth: usize) -> Result<(), Status> {
         let (count, bytes) = self.of(session).fold((0, 0), |(count, bytes), (_, staged)| (count + 1, bytes + staged.bytes.len()));
-        let fits = count < self.limits.stages_per_session
-            && bytes + total <= self.limits.bytes_per_session
-            && self.bytes + total <= self.limits.bytes_total;
+        let fits = (!is_new || count < self.limits.stages_per_session)
+            && bytes + growth <= self.limits.bytes_per_session
+            && self.bytes + growth <= self.limits.bytes_total;
         if fits { Ok(()) } else { Err(Status::BUSY) }
+    }
+
+    /// How much more memory a stage takes when it reaches to `end`.
+    fn growth(&self, session: SessionId, stage: u64, end: usize) -> usize {
+        end.saturating_sub(self.stages.get(&(session, stage)).map_or(0, |staged| staged.bytes.len()))
+    }
+
+    /// Whether the owner of a session may stage a piece that ends there; its are the sessions for which `is_own` says so.
+    pub(crate) fn share_has_room(&self, session: SessionId, stage: u64, end: usize, is_own: impl Fn(SessionId) -> bool) -> bool {
+        let shared = Shared { capacity: self.limits.bytes_total, reserve: RESERVE };
+        let own = || self.stages.iter().filter(|((session, _), _)| is_own(*session)).map(|(_, staged)| staged.bytes.len()).sum();
+        shared.admits_by(self.bytes, self.growth(session, stage, end), own)
     }
 
     fn of(&self, session: SessionId) -> impl Iterator<Item = (&(SessionId, u64), &Staged)> {
@@ -100,7 +123,7 @@ impl Stages {
         let staged = self.stages.get(&(session, stage)).ok_or(Status::NOT_STAGED)?;
         //= wire-spec.md#11-5-caching-and-metadata
         //# A mutation that names an incomplete stage MUST fail with NOT_STAGED and change nothing.
-        if staged.arrived == [(0, staged.bytes.len())] { Ok(&staged.bytes) } else { Err(Status::NOT_STAGED) }
+        if staged.arrived == [(0, staged.total)] { Ok(&staged.bytes) } else { Err(Status::NOT_STAGED) }
     }
 
     /// Drops a stage, if it is there: it was written, or never will be.
@@ -216,18 +239,34 @@ mod tests {
     //= type=test
     //# The server MUST bound what is staged, in bytes and in time.
     #[test]
-    fn bounds_count_what_is_announced_not_what_has_arrived() {
+    fn bounds_count_what_has_arrived_not_what_is_announced() {
         let limits = StageLimits { bytes_per_session: 10, bytes_total: 15, stages_per_session: 2, idle: Duration::from_secs(1) };
         let mut s = Stages::new(limits);
-        s.piece(START, A, 1, 6, 0, b"a").unwrap();
-        assert_eq!(s.piece(START, A, 2, 5, 0, b"a"), Err(Status::BUSY));
-        s.piece(START, A, 2, 4, 0, b"a").unwrap();
-        assert_eq!(s.piece(START, B, 1, 6, 0, b"a"), Err(Status::BUSY));
-        s.piece(START, B, 1, 5, 0, b"a").unwrap();
+        s.piece(START, A, 1, 1_000, 0, b"abcdef").unwrap();
+        assert_eq!(s.piece(START, A, 2, 1_000, 4, b"a"), Err(Status::BUSY), "memory up to the last byte that came");
+        s.piece(START, A, 2, 1_000, 0, b"abcd").unwrap();
+        assert_eq!(s.piece(START, B, 1, 6, 0, b"abcdef"), Err(Status::BUSY));
+        s.piece(START, B, 1, 6, 0, b"abcde").unwrap();
         s.end_session(A);
         assert_eq!(s.bytes(), 5);
         s.piece(START, B, 2, 1, 0, b"a").unwrap();
         assert_eq!(s.piece(START, B, 3, 1, 0, b"a"), Err(Status::BUSY), "too many stages");
+        let all = |_| true;
+        assert!(s.share_has_room(A, 1, 9, all) && !s.share_has_room(A, 1, 10, all), "an owner that has little may have what there is");
+    }
+
+    #[test]
+    fn one_owner_leaves_others_a_share() {
+        let limits = StageLimits { bytes_per_session: 4 << 20, bytes_total: 4 << 20, ..StageLimits::default() };
+        let mut s = Stages::new(limits);
+        let mut stages = 0;
+        // The last byte takes the memory of all before it.
+        while s.share_has_room(A, stages + 1, 500_000, |session| session == A) {
+            stages += 1;
+            s.piece(START, A, stages, 1 << 20, 499_999, b"x").unwrap();
+        }
+        assert_eq!(stages, 6, "3 of 4 MiB");
+        assert!(s.share_has_room(B, 1, 500_000, |session| session == B));
     }
 
     //= wire-spec.md#11-5-caching-and-metadata
@@ -242,7 +281,7 @@ mod tests {
         s.piece(START, A, 2, 2, 0, b"a").unwrap();
         assert_eq!(s.next_expiry(), Some(START.plus(Duration::from_secs(30))));
         s.expire(START.plus(Duration::from_secs(30)));
-        assert_eq!((s.bytes(), s.next_expiry()), (2, Some(later.plus(Duration::from_secs(30)))));
+        assert_eq!((s.bytes(), s.next_expiry()), (1, Some(later.plus(Duration::from_secs(30)))));
         s.expire(later.plus(Duration::from_secs(30)));
         assert_eq!((s.bytes(), s.next_expiry()), (0, None));
     }

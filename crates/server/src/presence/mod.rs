@@ -7,6 +7,7 @@
 //! run in one turn, at a cost that grows with the square of their number.
 
 use crate::config::PresenceLimits;
+use crate::share::Shared;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
@@ -34,6 +35,9 @@ struct Watching {
     wanted: bool,
 }
 
+/// Watches that every owner may have.
+const WATCHES_RESERVE: usize = 256;
+
 /// All watches.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
@@ -59,6 +63,13 @@ impl Watches {
 
     fn of(&self, object: ObjectId) -> impl Iterator<Item = (SessionId, &Watching)> {
         self.rows.range((object, SessionId(0))..=(object, SessionId(u64::MAX))).map(|((_, session), row)| (*session, row))
+    }
+
+    /// Whether an owner may have one watch more; its are the sessions for which `is_own` says so.
+    pub(crate) fn share_has_room(&self, limits: PresenceLimits, is_own: impl Fn(SessionId) -> bool) -> bool {
+        let shared = Shared { capacity: limits.watches_max, reserve: WATCHES_RESERVE };
+        let own = || self.by_session.iter().filter(|(session, _)| is_own(**session)).map(|(_, objects)| objects.len()).sum();
+        shared.admits_by(self.rows.len(), 1, own)
     }
 
     /// A session watches an object, of which it is told `version` by the answer.

@@ -4,10 +4,10 @@
 //! runs again from its start.
 
 pub(crate) use crate::ids::TaskId;
-use crate::ids::{LockSlot, SessionKey};
+use crate::ids::{FlowId, LockSlot, SessionKey};
 use crate::store::{BatchId, Query};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_wire::{Kind, ObjectId};
 
@@ -24,6 +24,8 @@ pub(crate) enum Blocked {
     Turn,
     /// The durability of what it would show.
     Durable(BatchId),
+    /// Its owner's turn.
+    Share,
 }
 
 /// How an operation's answer goes out.
@@ -60,6 +62,7 @@ impl Progress {
             Blocked::Load(_) => self.loads = self.loads.saturating_add(1),
             Blocked::Turn => self.in_line = true,
             Blocked::Durable(_) => self.settled = true,
+            Blocked::Share => {}
         }
     }
 }
@@ -71,6 +74,7 @@ pub(crate) struct Call {
     /// The session whose it is.
     pub(crate) key: SessionKey,
     pub(crate) slot: LockSlot,
+    pub(crate) flow: FlowId,
     pub(crate) kind: Kind,
     /// When it came, in nanoseconds of the boot clock.
     pub(crate) came_ns: u64,
@@ -111,6 +115,8 @@ pub(crate) enum Wait {
     Turn,
     /// The durability of a batch.
     Durable(BatchId),
+    /// Its owner's turn.
+    Share,
     /// Its session's standing: it could run, but D was decided.
     Standing,
 }
@@ -144,6 +150,8 @@ impl Task {
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     tasks: BTreeMap<TaskId, Task>,
+    /// Those that are requests, by the places of their sessions and nonces.
+    by_request: BTreeSet<(u32, u64, TaskId)>,
     by_query: BTreeMap<Query, Vec<TaskId>>,
     last: u64,
 }
@@ -173,7 +181,11 @@ impl Tasks {
             }
             Blocked::Turn => (Wait::Turn, Vec::new()),
             Blocked::Durable(batch) => (Wait::Durable(batch), Vec::new()),
+            Blocked::Share => (Wait::Share, Vec::new()),
         };
+        if let Origin::Request { call, .. } = &origin {
+            self.by_request.insert((call.key.place, call.nonce, id));
+        }
         self.tasks.insert(id, Task { origin, wait });
         queries
     }
@@ -204,7 +216,21 @@ impl Tasks {
 
     /// Takes a task out, to run it or to drop it.
     pub(crate) fn take(&mut self, id: TaskId) -> Option<Task> {
-        self.tasks.remove(&id)
+        let task = self.tasks.remove(&id)?;
+        if let Some(call) = task.call() {
+            self.by_request.remove(&(call.key.place, call.nonce, id));
+        }
+        Some(task)
+    }
+
+    /// The requests of a session that wait, in the order of their nonces.
+    pub(crate) fn of_session(&self, key: SessionKey) -> impl Iterator<Item = TaskId> {
+        self.requests(key, 0, u64::MAX)
+    }
+
+    /// The requests of a session that wait under nonces from `first` to `last`.
+    pub(crate) fn requests(&self, key: SessionKey, first: u64, last: u64) -> impl Iterator<Item = TaskId> {
+        self.by_request.range((key.place, first, TaskId::NONE)..=(key.place, last, TaskId::MAX)).map(|(.., id)| *id)
     }
 
     /// How many wait; a gauge.

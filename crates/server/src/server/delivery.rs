@@ -8,7 +8,9 @@
 //! out are kept for its rescue.
 //! Leaves to others: when a single notice has failed (`sessions::notices`), what D means (`lifecycle`).
 
+use crate::ids::{FlowId, Owner};
 use crate::locks::LockDecision;
+use crate::scheduler::prices;
 use crate::server::Server;
 use crate::sessions::SessionKey;
 use crate::sessions::networks::Network;
@@ -16,8 +18,10 @@ use crate::sessions::notices::Deadline;
 use crate::sessions::notices::{Notice, NoticeQueue, NoticeVerdict};
 use crate::sessions::session::Session;
 use crate::sessions::standing::{Cause, Standing};
+use crate::share::Shared;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use cistern_link::Path;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::{Generation, LockClass, LockId, ReceiptAnswer, SessionId, Status};
 use core::num::NonZeroU64;
@@ -25,6 +29,8 @@ use log::debug;
 
 /// How many sessions are asked for one that would like to come in: some of them are gone, or the table is full of the living.
 const PROBED_AT_ONCE: usize = 8;
+/// Sessions that every owner may have.
+const SESSIONS_RESERVE: usize = 16;
 
 impl Server {
     /// Carries out all that the lock table has decided, and what it decides meanwhile.
@@ -42,6 +48,9 @@ impl Server {
                     //= wire-spec.md#11-2-delivery
                     //# The outcome of a queued request MUST be sent as a notice, GRANT or WAIT_OVER.
                     self.notify(session, Notice::Grant { nonce, lock, mode, generation, run });
+                    // Whatever brought it about, it is who waited that gains.
+                    let flow = self.sessions.get(session).map_or(FlowId::NONE, |session| session.flow);
+                    self.scheduler.charge(flow, prices::GRANT);
                 }
                 LockDecision::WaitOver { session, nonce, lock, status } => {
                     self.long.note(session.id());
@@ -206,6 +215,26 @@ impl Server {
         }
     }
 
+    /// Whether whoever has an address may have one session more; if not, some of its sessions are asked whether their agents are there.
+    pub(crate) fn share_has_room(&mut self, path: Path) -> bool {
+        let (owner, all) = (Owner::of(path.remote), self.sessions.len());
+        let shared = Shared { capacity: self.config.sessions_max as usize, reserve: SESSIONS_RESERVE };
+        if shared.admits_by(all, 1, || self.sessions.of_owner(owner).count()) {
+            return true;
+        }
+        if self.probes.allow(self.now) {
+            let from = usize::try_from(self.rng.below(all.max(1) as u64)).unwrap_or(0);
+            let ids: Vec<SessionId> = self.sessions.of_owner(owner).map(|session| session.id).collect();
+            let some = ids.iter().cycle().skip(from % ids.len().max(1)).take(PROBED_AT_ONCE.min(ids.len()));
+            for id in some {
+                if let Some(key) = self.sessions.find(*id).filter(|key| self.is_good(*key)) {
+                    self.probe(key);
+                }
+            }
+        }
+        false
+    }
+
     /// Deadlines that are due now that the socket was found empty.
     pub(crate) fn run_deadlines(&mut self) {
         let listened = self.delivery.elapsed();
@@ -231,6 +260,9 @@ impl Server {
             }
             NoticeVerdict::Failed(body) => {
                 debug!("{}: session {} receipted nothing: {body:?}", self.who, key.id());
+                if matches!(body, Notice::Demand { lock, .. } if lock.class == LockClass::Cache) {
+                    self.strike(key);
+                }
                 self.fail(key, Cause::DeliveryFailed);
             }
             NoticeVerdict::Resend => {
@@ -243,11 +275,17 @@ impl Server {
     fn compliance_due(&mut self, key: SessionKey) {
         if let Some(lock) = self.kept_too_long(key) {
             debug!("{}: session {} receipted the demand for {lock} and kept it", self.who, key.id());
+            self.strike(key);
             //= wire-spec.md#11-3-failure-and-ending
             //# A cache lock still held when the compliance time after the receipt of its demand is over MUST lead to D.
             return self.fail(key, Cause::NotComplying);
         }
         self.listen(key);
+    }
+
+    /// A session fails because it did not give a cache lock back: whoever's it is gets none for a while.
+    fn strike(&mut self, key: SessionKey) {
+        self.locks.strike(self.now, self.sessions.slot(key), self.config.compliance_time);
     }
 
     /// A cache lock that the session holds although the time to give it back is over.

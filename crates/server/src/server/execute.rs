@@ -5,11 +5,12 @@
 //! Invariant: until a run has all it needs it changes nothing.
 //! Leaves to others: what the operations mean (`namespace`), who may hold what (`locks`), standing and at-most-once (`requests`).
 
-use crate::ids::LockSlot;
+use crate::ids::{FlowId, LockSlot};
 use crate::locks::{LockOutcome, LockTable, Row, Turn};
 use crate::namespace::staging::Stages;
 use crate::namespace::{Mutation, MutationCx, Places, Plan, PlanError, Reading, carried, staged};
 use crate::requests::{Answering, Blocked, Call, Progress};
+use crate::scheduler::prices;
 use crate::server::Server;
 use crate::server::answers::{Repeatable, millis};
 use crate::server::long::Recording;
@@ -177,8 +178,10 @@ impl Server {
         let handle = self.sessions.get(call.key).map_or(Handle(0), |session| session.handle);
         let cx = MutationCx { requester: session, handle, wall_ns: self.wall.at(now) };
         // Parts of the machine by themselves: a plan borrows the namespace.
-        let Self { store, namespace, locks, stages, ephemerals, watches, sessions, grace, config, reply_buffer: reply, .. } = self;
+        let Self { store, namespace, locks, stages, ephemerals, watches, sessions, grace, config, reply_buffer: reply, scheduler, .. } =
+            self;
         let data = brought(stages, session, mutation)?;
+        scheduler.charge(call.flow, prices::stored(data.iter().map(|data| data.len()).sum()));
         let plan = namespace.plan(&store.view(seen), mutation, &data, cx)?;
         //= wire-spec.md#11-7-restart-and-recovery
         //# In grace the server MUST do nothing but handshakes, reclaims, renewals, answers about outcomes, reads that grant nothing, and
@@ -196,7 +199,10 @@ impl Server {
         if made > 0 && !ephemerals.has_room(session, made, config.presence) {
             return Err(Status::BUSY.into());
         }
-        match locks.enter(now, call.id, call.slot, plan.affected(), terms.held) {
+        let asked = locks.asked();
+        let turn = locks.enter(now, call.id, call.slot, plan.affected(), terms.held);
+        scheduler.charge(call.flow, prices::demands(locks.asked() - asked));
+        match turn {
             Turn::Ready => {}
             Turn::Waiting => return Err(Blocked::Turn.into()),
             Turn::Busy => return Err(Status::BUSY.into()),
@@ -226,6 +232,10 @@ impl Server {
     fn stage(&mut self, call: Call, message: &Stage<'_>) -> Run {
         //= wire-spec.md#11-5-caching-and-metadata
         //# Contents and values of several datagrams MUST be staged, and take effect whole by one mutation.
+        let end = (message.offset as usize).saturating_add(message.data.0.len());
+        if !self.stages.share_has_room(call.key.id(), message.stage, end, |id| self.is_of(call.flow, id)) {
+            return Err(Status::BUSY.into());
+        }
         self.stages.piece(self.now, call.key.id(), message.stage, message.total, message.offset, message.data.0)?;
         self.answer_with(&Reply::Done(cistern_wire::Done {}), Repeatable::Changes)
     }
@@ -258,7 +268,10 @@ impl Server {
         }
         self.long.note(key.id());
         let lock = LockId { object: message.object, class: LockClass::Advisory };
-        match self.locks.lock(self.now, call.slot, call.nonce, message.object, message.mode, message.wait) {
+        let asked = self.locks.asked();
+        let outcome = self.locks.lock(self.now, call.slot, call.nonce, message.object, message.mode, message.wait);
+        self.scheduler.charge(call.flow, prices::demands(self.locks.asked() - asked));
+        match outcome {
             LockOutcome::Granted { mode, generation, run } => {
                 self.answer_with(&Reply::Granted(Granted { lock, mode, generation, run }), Repeatable::Changes)
             }
@@ -273,7 +286,7 @@ impl Server {
                 if let Some(echo) = self.sessions.get_mut(key).and_then(|session| session.cache.queue(call.nonce)) {
                     self.queued(key, call.nonce, echo, lock, ahead, holder);
                 }
-                self.watch_holders(message.object);
+                self.watch_holders(call.flow, message.object);
                 Ok(Done::Silent)
             }
             LockOutcome::Deadlock => Err(Status::EDEADLK.into()),
@@ -283,7 +296,7 @@ impl Server {
 
     /// A duplicate of a request that was answered QUEUED: the same answer, with what is known now. Its outcome is a notice.
     pub(crate) fn queued_again(&mut self, origin: MessageCx, nonce: u64, message: &Message<'_>) {
-        let MessageCx { key, slot, packet: echo } = origin;
+        let MessageCx { key, slot, flow, packet: echo } = origin;
         let Message::Lock(lock) = message else {
             debug_assert!(false, "only lock requests are queued");
             return;
@@ -293,6 +306,7 @@ impl Server {
             self.locks.lock(self.now, slot, nonce, lock.object, lock.mode, lock.wait);
         }
         let (rows, _) = self.locks.rows(Some(lock.object), (ObjectId(0), 0), usize::MAX);
+        self.scheduler.charge(flow, prices::control(Kind::Lock, 0) + prices::rows(rows.len()));
         let waits = |row: &&Row| row.state == RowState::Waits;
         let ahead = rows.iter().filter(waits).take_while(|row| row.session != key).count();
         let lock = LockId { object: lock.object, class: LockClass::Advisory };
@@ -310,8 +324,9 @@ impl Server {
     }
 
     /// Somebody began to wait for an advisory lock: each of its holders is probed in time (section 11.3).
-    fn watch_holders(&mut self, object: ObjectId) {
+    fn watch_holders(&mut self, flow: FlowId, object: ObjectId) {
         let (rows, _) = self.locks.rows(Some(object), (ObjectId(0), 0), usize::MAX);
+        self.scheduler.charge(flow, prices::rows(rows.len()));
         for row in rows.iter().filter(|row| row.state == RowState::Holds) {
             self.watch(row.session);
         }
@@ -321,6 +336,9 @@ impl Server {
         let room = usize::from(call.limit) - Ack::AROUND - ROWS_AROUND;
         let object = Some(message.object).filter(|object| object.0 != 0);
         let (rows, mut end) = self.locks.rows(object, (message.after_object, message.after_row), room / LockRow::MIN_LEN);
+        // Those before are passed one by one.
+        let passed = (message.after_row as usize).min(self.locks.held_by_all());
+        self.scheduler.charge(call.flow, prices::rows(passed + rows.len()));
         let view = self.store.view(seen);
         let (mut places, mut missing) = (Vec::with_capacity(rows.len()), Vec::new());
         let mut known = Places::new();

@@ -235,6 +235,15 @@ impl Server {
             //# A bound MUST be met by a refusal or a demand, never by forgetting a lock, a session or a reply that is still owed.
             return self.refuse_hello(greeting.path, greeting.packet, hello.handshake, len, RefuseReason::Busy, BUSY_RETRY_MS);
         }
+        if !self.share_has_room(greeting.path) {
+            if self.warnings.admit(self.now, Reason::Crowded, hello.agent) {
+                warn!(
+                    "{}: refused agent {} at {}: its host has its share of the table of sessions; raise sessions-max, or evict agents",
+                    self.who, hello.agent, greeting.path.remote
+                );
+            }
+            return self.refuse_hello(greeting.path, greeting.packet, hello.handshake, len, RefuseReason::Crowded, BUSY_RETRY_MS);
+        }
         if neighbours >= self.config.network_sessions_max as usize {
             if self.warnings.admit(self.now, Reason::Crowded, hello.agent) {
                 warn!(

@@ -9,9 +9,9 @@
 //! before it.
 //! Leaves to others: which locks those are (`locks`), what a late agent is told (`strangers`).
 
-use crate::ids::LockSlot;
+use crate::ids::{FlowId, LockSlot, Owner};
 use crate::locks::LockAccess;
-use crate::requests::Wait;
+use crate::requests::{TaskId, Wait};
 use crate::server::Server;
 use crate::server::durability::OnDurable;
 use crate::sessions::session::Session;
@@ -93,12 +93,14 @@ impl Server {
     fn opened(&mut self, key: SessionKey) {
         //= wire-spec.md#11-7-restart-and-recovery
         //# A long session MUST NOT be given a cache lock.
-        let slot = self.locks.open(key, !self.long.contains(key.id()));
+        let owner = self.sessions.get(key).map_or(Owner::Server, |session| Owner::of(session.path.remote));
+        let slot = self.locks.open(key, owner, !self.long.contains(key.id()));
         if bugs::is(Bug::M46) {
             self.lease_timers.set(key, self.now.plus(self.config.wait()), Question::Waited);
         }
         if let Some(session) = self.sessions.get_mut(key) {
             session.slot = slot;
+            session.flow = self.scheduler.join(owner);
             info!("{}: {} is open at {}", self.who, session.who(), session.path.remote);
         }
         self.stats.welcomes += 1;
@@ -207,11 +209,11 @@ impl Server {
         }
         let late = self.now.since(decided);
         info!("{}: {} is rescued: what was missing came {late:?} after its failure", self.who, session.who());
-        let parked = session.tasks.clone();
         self.set_access(key, LockAccess::Active);
+        let parked: Vec<TaskId> = self.tasks.of_session(key).collect();
         for id in parked {
             if self.tasks.get(id).is_some_and(|task| task.wait == Wait::Standing) {
-                self.resume(id);
+                self.queue_again(id);
             }
         }
         self.listen(key);
@@ -232,7 +234,7 @@ impl Server {
                 self.set_access(key, LockAccess::Ended);
                 self.set_access(key, LockAccess::Freed);
                 while self.locks.sweep(self.now, usize::MAX >> 1) {}
-                let slot = self.locks.open(key, true);
+                let slot = self.locks.open(key, Owner::Server, true);
                 self.sessions.get_mut(key).into_iter().for_each(|session| session.slot = slot);
             } else if self.locks.only_waits(self.sessions.slot(key)) && !self.ephemerals.any_of(key.id()) {
                 info!("{}: session {} has timed out; it only waited for locks", self.who, key.id());
@@ -254,7 +256,7 @@ impl Server {
     fn ending(&mut self, key: SessionKey, cause: Cause) {
         self.lease_timers.cancel(key);
         self.listening.forget(key);
-        let parked = self.sessions.get_mut(key).map(|session| core::mem::take(&mut session.tasks)).unwrap_or_default();
+        let parked = self.tasks.of_session(key).collect();
         //= wire-spec.md#11-3-failure-and-ending
         //# What was parked MUST be dropped when the session ends.
         self.discard_all(parked);
@@ -315,6 +317,7 @@ impl Server {
         };
         // The lock table gives it to another one when it has freed what was held.
         session.slot = LockSlot::NONE;
+        self.scheduler.part(core::mem::replace(&mut session.flow, FlowId::NONE));
         session.lanes.clear(self.transport.pool());
         log!(end_level(cause), "{}: {} has ended; its locks are free", self.who, session.who());
         if session.is_of_before() {

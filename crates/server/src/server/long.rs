@@ -127,11 +127,11 @@ impl Server {
         while let Some(id) = self.long.changed.pop_first() {
             let Some(key) = self.sessions.find(id) else { continue };
             let session = self.sessions.get(key);
-            let asks = |id: &TaskId| self.tasks.get(*id).and_then(Task::call).is_some_and(|call| call.kind == Kind::Lock);
+            let asks = |id: TaskId| self.tasks.get(id).and_then(Task::call).is_some_and(|call| call.kind == Kind::Lock);
             // What is recorded for a request that has yet to be executed stays; that one comes back here. Of a session that ends nothing but
             // the end is written.
             let goes_on = |of: &&Session| matches!(of.standing(), Standing::Good | Standing::TimingOut { .. });
-            if session.filter(goes_on).is_none_or(|session| session.tasks.iter().any(asks)) {
+            if session.filter(goes_on).is_none() || self.tasks.of_session(key).any(asks) {
                 continue;
             }
             let (slot, locks) = (self.sessions.slot(key), &self.locks);

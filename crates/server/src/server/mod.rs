@@ -24,6 +24,7 @@ mod strangers;
 mod tests;
 mod transmit;
 mod warnings;
+mod work;
 
 use crate::config::{Config, ConfigError};
 use crate::locks::{LockTable, Tokens};
@@ -31,6 +32,7 @@ use crate::namespace::Namespace;
 use crate::namespace::staging::Stages;
 use crate::presence::{Ephemerals, Watches};
 use crate::requests::Tasks;
+use crate::scheduler::Scheduler;
 use crate::server::durability::OnDurable;
 use crate::server::lifecycle::Pending;
 use crate::server::long::LongSessions;
@@ -143,6 +145,9 @@ pub struct Server {
     delivery: DeliveryClock,
     planned_wake: Option<Duration>,
     // Operations.
+    scheduler: Scheduler,
+    /// The socket was found empty in this turn.
+    drained: bool,
     tasks: Tasks,
     locks: LockTable,
     namespace: Namespace,
@@ -197,6 +202,8 @@ impl Server {
             listening: DeliveryDeadlines::default(),
             delivery: DeliveryClock::new(now, config.loop_slack()),
             planned_wake: None,
+            scheduler: Scheduler::new(config.work),
+            drained: false,
             tasks: Tasks::default(),
             // Made anew when the store has told how far tokens were given out; until then nothing is granted.
             locks: LockTable::new(config.locks, Tokens::new(0, 0)),
@@ -284,7 +291,10 @@ impl Server {
 
     /// Whether a slice of work is left for the next turn.
     fn has_work(&self) -> bool {
-        self.locks.is_sweeping() || self.is_closing_grace() || self.ephemerals.has_orphans() && !self.in_grace()
+        self.scheduler.has_work()
+            || self.locks.is_sweeping()
+            || self.is_closing_grace()
+            || self.ephemerals.has_orphans() && !self.in_grace()
     }
 
     /// Does a slice of each kind of work that is left.
@@ -334,11 +344,19 @@ impl Machine for Server {
             //= wire-spec.md#11-3-failure-and-ending
             //# The server MUST empty its socket before it acts on a timeout.
             server.removals.allow(server.now, server.config.freed_per_turn);
+            server.drained = true;
             server.run_timers();
             server.run_deadlines();
             server.run_work();
             server.store.trim();
         });
+    }
+
+    fn work(&mut self, now: Instant) {
+        if self.scheduler.begin_work(core::mem::take(&mut self.drained)) {
+            self.step(now, Self::run_queued);
+        }
+        self.scheduler.end_slice();
     }
 
     fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Path> {

@@ -186,6 +186,9 @@ impl Server {
     /// WATCH.
     pub(crate) fn watch_object(&mut self, call: Call, message: &Watch, seen: &Seen) -> Run {
         let attr = self.namespace.attr(&self.store.view(seen), message.object)?;
+        if !self.watches.share_has_room(self.config.presence, |id| self.is_of(call.flow, id)) {
+            return Err(Status::BUSY.into());
+        }
         self.watches.add(call.key.id(), message.object, attr.version, self.config.presence)?;
         // Its owner is probed from now on.
         if let Some(owner) = self.ephemerals.bound(message.object).filter(|owner| *owner != call.key.id())

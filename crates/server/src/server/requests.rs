@@ -7,6 +7,8 @@
 //! Leaves to others: what a request does (`execute`), how it is answered (`answers`).
 
 use crate::requests::{Answering, Blocked, Call, Origin, Progress, Task, TaskId, Wait};
+use crate::scheduler::Intake;
+use crate::scheduler::prices;
 use crate::server::Server;
 use crate::server::answers::Repeatable;
 use crate::server::durability::OnDurable;
@@ -18,6 +20,7 @@ use crate::store::{BatchId, Seen};
 use crate::transport::SMALL;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
 use cistern_link::{Admission, Stored};
 use cistern_wire::{Ack, Ask, Class, Field as _, Raw, Status};
 use core::hash::Hasher as _;
@@ -77,7 +80,7 @@ impl Server {
         let digest = digest(raw);
         let floor = session.cache.floor();
         let verdict = Verdict::of(session.cache.admit(nonce, ask.floor(), digest, &mut self.replies));
-        let session = if session.cache.floor() > floor && !session.tasks.is_empty() {
+        let session = if session.cache.floor() > floor && self.tasks.len() > 0 {
             self.drop_given_up(key);
             let Some(session) = self.sessions.get_mut(key) else {
                 return;
@@ -88,6 +91,15 @@ impl Server {
         };
         match verdict {
             Verdict::Fresh => {
+                let entry = match &self.grace {
+                    Some(_) if Self::ends_grace(raw.kind) => Intake::Now,
+                    _ => self.scheduler.enter(origin.flow, raw.body.len()),
+                };
+                //= wire-spec.md#11-2-delivery
+                //# Of a request that it sheds a server MUST keep nothing: it was never seen, is not answered, and its nonce is as it was.
+                if entry == Intake::Shed && !bugs::is(Bug::F1) {
+                    return self.stats.count_dropped(Dropped::Overloaded);
+                }
                 //= wire-spec.md#11-2-delivery
                 //# The server MUST execute a request at most once, however often it arrives.
                 // An agent that no longer awaits what it asked a slow store for could otherwise have any number of replies held.
@@ -96,10 +108,11 @@ impl Server {
                 self.stats.requests += 1;
                 let id = self.tasks.next_id();
                 let call = self.call(id, origin, raw, nonce, limit, Answering::First);
-                if crowded {
-                    self.conclude(call, raw, Err(Status::BUSY.into()), &Seen::default());
-                } else {
-                    self.start(call, raw);
+                match entry {
+                    _ if crowded => self.conclude(call, raw, Err(Status::BUSY.into()), &Seen::default()),
+                    Intake::Later => self.queue_request(call, raw),
+                    Intake::Now => self.start(call, raw),
+                    Intake::Shed => {}
                 }
             }
             Verdict::Executing => {
@@ -154,8 +167,8 @@ impl Server {
 
     /// A request that came now.
     fn call(&self, id: TaskId, origin: MessageCx, raw: Raw<'_>, nonce: u64, limit: u16, answering: Answering) -> Call {
-        let MessageCx { key, slot, .. } = origin;
-        Call { id, key, slot, kind: raw.kind, came_ns: self.now.boot_ns, nonce, limit, answering, progress: Progress::default() }
+        let MessageCx { key, slot, flow, .. } = origin;
+        Call { id, key, slot, flow, kind: raw.kind, came_ns: self.now.boot_ns, nonce, limit, answering, progress: Progress::default() }
     }
 
     /// A duplicate of a read whose reply was too large to keep: reads again, and grants nothing.
@@ -173,7 +186,11 @@ impl Server {
         }
         let id = self.tasks.next_id();
         let call = self.call(id, origin, raw, ask.nonce, limit, answering);
-        self.start(call, raw);
+        match self.scheduler.enter(origin.flow, raw.body.len()) {
+            Intake::Now => self.start(call, raw),
+            Intake::Later => self.queue_request(call, raw),
+            Intake::Shed => self.stats.count_dropped(Dropped::Overloaded),
+        }
     }
 
     /// Answers a transmission whose nonce executes nothing; nothing is kept.
@@ -184,19 +201,18 @@ impl Server {
 
     /// Drops the tasks whose answers the agent no longer awaits: so no more are kept than the window admits.
     fn drop_given_up(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
-        let (floor, tasks) = (session.cache.floor(), &self.tasks);
-        let awaited = |id: TaskId| tasks.get(id).and_then(Task::call).is_some_and(|call| call.nonce >= floor);
-        let given_up = session.tasks.extract_if(.., |id| !awaited(*id)).collect::<Vec<_>>();
+        let floor = self.sessions.get(key).map_or(0, |session| session.cache.floor());
+        let given_up = self.tasks.requests(key, 0, floor.saturating_sub(1)).collect();
         self.discard_all(given_up);
     }
 
     /// Drops tasks; none has had an effect.
     pub(crate) fn discard_all(&mut self, ids: Vec<TaskId>) {
         for id in ids {
-            if let Some(Task { origin: Origin::Request { call, .. }, .. }) = self.tasks.take(id) {
+            if let Some(Task { origin: Origin::Request { call, .. }, wait }) = self.tasks.take(id) {
+                if wait == Wait::Share {
+                    self.scheduler.withdraw(call.flow, call.key.place, id);
+                }
                 self.discard(&call);
             }
         }
@@ -204,17 +220,12 @@ impl Server {
 
     /// The task of a request.
     fn find_task(&self, key: SessionKey, nonce: u64) -> Option<TaskId> {
-        let tasks = &self.sessions.get(key)?.tasks;
-        let is_it = |id: &TaskId| self.tasks.get(*id).and_then(Task::call).is_some_and(|call| call.nonce == nonce);
-        tasks.iter().copied().find(is_it)
+        self.tasks.requests(key, nonce, nonce).next()
     }
 
     /// Drops the task of a request, if it has one. It has had no effect, and never will.
     pub(crate) fn discard_request(&mut self, key: SessionKey, nonce: u64) -> bool {
         let Some(id) = self.find_task(key, nonce) else { return false };
-        if let Some(session) = self.sessions.get_mut(key) {
-            session.tasks.retain(|task| *task != id);
-        }
         self.discard_all(Vec::from([id]));
         true
     }
@@ -223,6 +234,8 @@ impl Server {
     fn start(&mut self, call: Call, raw: Raw<'_>) {
         let seen = Seen::default();
         let run = self.execute(call, raw, &seen);
+        let replied = if run.is_ok() { self.reply_buffer.len() } else { 0 };
+        self.scheduler.charge(call.flow, prices::request(raw.kind, seen.looks(), raw.body.len() + replied));
         self.conclude(call, raw, run, &seen);
     }
 
@@ -232,7 +245,7 @@ impl Server {
             return;
         };
         if let Some(call) = task.call().copied() {
-            let Some(session) = self.sessions.get_mut(call.key) else {
+            let Some(session) = self.sessions.get(call.key) else {
                 self.tasks.take(id);
                 return;
             };
@@ -245,7 +258,6 @@ impl Server {
                 task.wait = Wait::Standing;
                 return;
             }
-            session.tasks.retain(|task| *task != id);
             if call.nonce < session.cache.floor() {
                 return self.discard_all(Vec::from([id]));
             }
@@ -323,10 +335,7 @@ impl Server {
 
     fn suspend_request(&mut self, call: Call, raw: Raw<'_>, blocked: Blocked) {
         trace!("{}: request {} of session {} waits: {blocked:?}", self.who, call.nonce, call.key.id());
-        if let Some(session) = self.sessions.get_mut(call.key) {
-            session.tasks.push(call.id);
-            self.suspend(call.id, Origin::Request { call, body: Box::from(raw.body) }, blocked);
-        }
+        self.suspend(call.id, Origin::Request { call, body: Box::from(raw.body) }, blocked);
     }
 
     /// Keeps a task until what it waits for is there.

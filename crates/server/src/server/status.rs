@@ -9,6 +9,7 @@ pub use crate::sessions::grace::GraceStatus;
 
 use crate::config::Config;
 use crate::locks::LockCounts;
+use crate::scheduler::WorkCounts;
 use crate::server::{Identity, Phase, Server};
 use crate::sessions::SessionKey;
 use crate::sessions::grace::Grace;
@@ -110,6 +111,8 @@ pub struct Figures {
     pub opening_and_over: (usize, usize),
     /// What is in memory of the store.
     pub memory: Memory,
+    /// What waits for its owner's turn, and what everything was charged.
+    pub work: WorkCounts,
     /// Objects in the namespace.
     pub objects: u64,
     /// Bytes of contents in it.
@@ -129,6 +132,7 @@ impl Server {
             locks: self.locks.counts(),
             opening_and_over: (counts.opening, counts.ending),
             memory: self.store.memory(),
+            work: self.scheduler.counts(),
             objects: self.store.count_of(Counter::Objects),
             content_bytes: self.store.count_of(Counter::Bytes),
             listening: self.listening.len(),

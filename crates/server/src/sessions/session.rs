@@ -9,8 +9,7 @@
 //! Leaves to others: everything that is done with it.
 
 use crate::config::LEASE_MAX;
-use crate::ids::{LockSlot, SessionKey};
-use crate::requests::TaskId;
+use crate::ids::{FlowId, LockSlot, SessionKey};
 use crate::sessions::notices::NoticeQueue;
 use crate::sessions::standing::{ReclaimState, Standing};
 use crate::store::SessionRecord;
@@ -37,6 +36,8 @@ pub(crate) struct Session {
     pub(crate) handle: Handle,
     /// Its name in the lock table, once it is open.
     pub(crate) slot: LockSlot,
+    /// Its owner's flow, once it is open.
+    pub(crate) flow: FlowId,
     /// Whose it is.
     pub(crate) agent: AgentId,
     /// Which start of the agent.
@@ -67,8 +68,6 @@ pub(crate) struct Session {
     pub(crate) cache: ReplyCache,
     /// What is to be sent besides notices.
     pub(crate) lanes: Lanes,
-    /// Operations that wait for locks or for the store.
-    pub(crate) tasks: Vec<TaskId>,
     /// Its notices, once there was one.
     pub(crate) notices: Option<Box<NoticeQueue>>,
     /// Addresses that it may have moved to, or has left, once there was one.
@@ -109,7 +108,7 @@ pub(crate) struct Opening {
 }
 
 // An idle session may cost 512 bytes with its places in the tables.
-const _: () = assert!(size_of::<Session>() <= 352);
+const _: () = assert!(size_of::<Session>() <= 336);
 
 impl Session {
     /// A session whose record is not durable yet.
@@ -118,6 +117,7 @@ impl Session {
             id: from.id,
             handle: from.handle,
             slot: LockSlot::NONE,
+            flow: FlowId::NONE,
             agent: from.agent,
             incarnation: from.incarnation,
             handshake: from.handshake,
@@ -133,7 +133,6 @@ impl Session {
             replay: ReplayWindow::starting_at(from.first_received),
             cache: ReplyCache::new(from.window),
             lanes: Lanes::default(),
-            tasks: Vec::new(),
             notices: None,
             roaming: None,
             reported: false,
@@ -260,7 +259,7 @@ impl Session {
         // Exhaustive, so that a new field is looked at.
         let Self {
             id, handle, agent, incarnation, handshake, label, lease_us, opened_ns, round_trip_us, path, max_datagram, roaming, reported, standing, heard,
-            slot: _, outcomes: _, in_line: _, packets: _, replay: _, cache: _, lanes: _, tasks: _, notices: _,
+            slot: _, flow: _, outcomes: _, in_line: _, packets: _, replay: _, cache: _, lanes: _, notices: _,
         } = self;
         // A move that is under way is neither here nor there: it is noted when a datagram comes from elsewhere, whatever that renews.
         let left = roaming.as_ref().map(|roaming| roaming.left());
@@ -303,7 +302,7 @@ impl Session {
     /// It has ended: keeps only what its agent may still be told.
     pub(crate) fn retire(&mut self) {
         self.cache.forget_replies();
-        (self.tasks, self.notices, self.roaming) = (Vec::new(), None, None);
+        (self.notices, self.roaming) = (None, None);
         // Who still goes on is reported once more.
         self.reported = false;
     }

@@ -62,6 +62,8 @@ drops! {
     Amplification "amplification",
     /// Answers without a session are limited in rate (section 11.6).
     RateLimited "rate_limited",
+    /// The requests of its owner that wait for their turn take up the owner's share: nothing is known of it, and it may come again.
+    Overloaded "overloaded",
     /// Too many answers of the session wait to be sent; the agent will ask again (section 11.2).
     Shed "shed",
     /// A PATH_RESPONSE that answers no challenge.

@@ -32,23 +32,33 @@ impl From<Status> for ReadError {
 
 /// The newest batch that one run of an operation has read or written; noted by every [`View`] that is made with it.
 #[derive(Debug, Default)]
-pub struct Seen(Cell<BatchId>);
+pub struct Seen {
+    newest: Cell<BatchId>,
+    looks: Cell<u32>,
+}
 
 impl Seen {
     /// The batch that must be durable before the run's reply may leave; `None`: all that it has seen is durable.
     #[must_use]
     pub fn depends_on(&self, store: &StoreCache) -> Option<BatchId> {
-        Some(self.0.get()).filter(|batch| *batch > store.durable_up_to())
+        Some(self.newest.get()).filter(|batch| *batch > store.durable_up_to())
     }
 
     /// Notes all that another run has seen.
     pub(crate) fn note_all(&self, other: &Self) {
-        self.note(other.0.get());
+        self.note(other.newest.get());
+        self.looks.set(self.looks.get() + other.looks.get());
     }
 
     /// Notes a batch. Beside views only who has written with [`StoreCache::put`] needs it.
     pub(crate) fn note(&self, batch: BatchId) {
-        self.0.set(self.0.get().max(batch));
+        self.newest.set(self.newest.get().max(batch));
+        self.looks.set(self.looks.get() + 1);
+    }
+
+    /// How often the run has read or written a value.
+    pub(crate) const fn looks(&self) -> u32 {
+        self.looks.get()
     }
 }
 

@@ -9,7 +9,7 @@
 use super::store::{FIRST, Store};
 use crate::trouble::Trouble;
 use cistern_link::{Instant, Machine as _, Path};
-use cistern_server::config::{CacheLimits, LockLimits};
+use cistern_server::config::{CacheLimits, LockLimits, WorkLimits};
 use cistern_server::{Config, Server};
 use cistern_wire::limits::{DATAGRAM_DEFAULT, ROOT};
 use cistern_wire::{AgentId, Ask, Bytes8, Create, Datagram, Header, Hello, Message, ObjectId, Packer, Reply, SessionId, StoreId, Terms};
@@ -64,13 +64,15 @@ impl Tables {
     /// A core without sessions, with room for so many of each.
     pub(super) fn new(sessions: usize, locks: usize, spare: usize) -> Result<Self, Trouble> {
         let most = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let limits = LockLimits { locks_max: locks + spare, locks_per_session: locks.max(1), ..LockLimits::default() };
+        let limits = LockLimits { locks_max: locks + locks / 4 + spare + 256, locks_per_session: locks.max(1), ..LockLimits::default() };
         let config = Config {
             volatile: true,
             new_cluster: true,
             sessions_max: most(sessions + sessions / 4 + 8_192),
             opening_max: most(8_192),
             locks: limits,
+            // Whatever comes in one turn is answered in it.
+            work: WorkLimits { slice: Duration::from_millis(100), ..WorkLimits::default() },
             cache: CacheLimits { bytes_max: (64 << 20) + locks * FILE_BYTES },
             ..Config::default()
         };
@@ -226,6 +228,7 @@ impl Tables {
             start = *end;
         }
         self.server.handle_drained(now);
+        self.server.work(now);
         while let Some(work) = self.server.poll_effect() {
             for event in self.store.take(work) {
                 self.server.store_event(now, event);

@@ -18,6 +18,10 @@ pub(super) fn plan(profile: Profile, seed: u64) -> Plan {
     let agents = usize::try_from(draw.between(2, 5)).unwrap_or(2);
     let tiny = profile == Profile::Tiny || (profile == Profile::Swarm && draw.chance(80_000));
     let mut server = server(&mut draw, agents, tiny);
+    // In one run in four the server has time for a request or a few in a turn: the others wait for their turns, or are shed.
+    let mut work = rng.fork("work");
+    server.work_slice_us = *work.pick(&[1_000, 1_000, 1_000, 1_000, 1_000, 1_000, 10, 1]);
+    server.queued_bytes = *work.pick(&[64 << 20, 64 << 20, 1 << 10]);
     let asked = leases(&mut rng.fork("leases"), &mut server, agents);
     // In one run in ten all agents renew by keep-alives alone.
     let opportunistic = rng.fork("renewal").chance(900_000);
@@ -105,6 +109,8 @@ fn server(rng: &mut SimRng, agents: usize, tiny: bool) -> ServerSettings {
         demands_outstanding: 4_096,
         token_run: *rng.pick(&[1_024, 1_024, 16, 2, 1]),
         objects_max: 10_000_000,
+        work_slice_us: 1_000,
+        queued_bytes: 64 << 20,
     };
     if tiny {
         let mut few = |least: usize, most: usize| usize::try_from(rng.between(least as u64, most as u64)).unwrap_or(1);

@@ -40,6 +40,8 @@ pub struct ServerSettings {
     pub demands_outstanding: usize,
     pub token_run: u32,
     pub objects_max: u64,
+    pub work_slice_us: u64,
+    pub queued_bytes: usize,
 }
 
 impl ServerSettings {
@@ -74,6 +76,8 @@ impl ServerSettings {
         config.locks.demands_outstanding = self.demands_outstanding;
         config.locks.run = self.token_run;
         config.namespace.objects_max = self.objects_max;
+        config.work.slice = us(self.work_slice_us);
+        config.work.queued_bytes = self.queued_bytes;
         config
     }
 

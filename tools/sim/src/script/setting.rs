@@ -76,6 +76,8 @@ fn server() -> ServerSettings {
         demands_outstanding: default.locks.demands_outstanding,
         token_run: default.locks.run,
         objects_max: default.namespace.objects_max,
+        work_slice_us: us(default.work.slice),
+        queued_bytes: default.work.queued_bytes,
     }
 }
 

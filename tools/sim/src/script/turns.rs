@@ -88,6 +88,7 @@ impl Course {
         }
         if let Some(core) = &mut self.stage.server.core {
             core.handle_drained(reading);
+            core.work(reading);
         }
         self.serve_store();
         while let Some(path) = self.stage.server.core.as_mut().and_then(|core| core.poll_transmit(reading, &mut self.buf)) {

@@ -139,6 +139,9 @@ impl World<'_> {
         if let (true, Some(core)) = (self.stage.server.process.inbox.is_empty(), &mut self.stage.server.core) {
             core.handle_drained(reading);
         }
+        if let Some(core) = &mut self.stage.server.core {
+            core.work(reading);
+        }
         let start = self.stage.server.process.starts;
         let Self { stage, queue, .. } = self;
         stage.server.begin_sync(now, |span, work| queue.push(now + span, Next::Disk(start, work)));

@@ -82,6 +82,7 @@ const MINDED_BY: &[(&str, &str)] = &[
     ("A7", "attack::jumps_are_dropped_and_the_session_goes_on"),
     ("A8", "attack::jumps_are_dropped_and_the_session_goes_on"),
     ("P1", "failure::waiter_that_is_gone_delays_the_next_one_by_no_t"),
+    ("F1", "delivery::requests_that_are_shed_come_again_and_are_executed"),
     ("N1", "locks::locked_file_stays_at_its_path_under_its_holder"),
 ];
 

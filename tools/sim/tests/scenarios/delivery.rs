@@ -272,3 +272,19 @@ fn replay_of_everything_changes_nothing() {
         "server: duplicate_packet",
     ]);
 }
+/// The server has time for hardly a request in a turn and room for two more: of twenty that come together most are shed. To the server those
+/// were never sent, so each is executed when it comes again, once. A server that remembered them as executing (F1) would never answer them.
+#[test]
+fn requests_that_are_shed_come_again_and_are_executed() {
+    let setting = Setting::default().files(["/jobs/nightly"]).server(|server| {
+        (server.work_slice_us, server.queued_bytes) = (1, 1 << 10);
+    });
+    let (s, [a, b]) = setting.agents(["a", "b"]);
+    let of_b = b.lock("/jobs/nightly").exclusive().granted();
+    let names: Vec<String> = (0..20).map(|n| format!("/jobs/{n}")).collect();
+    let made: Vec<_> = names.iter().map(|name| a.put(name, "x")).collect();
+    made.iter().for_each(|made| drop(made.done()));
+    names.iter().for_each(|name| assert_eq!(b.text_of(name), "x"));
+    assert!(of_b.is_certain() && of_b.told().is_empty());
+    s.finish_with_drops(["server: overloaded"]);
+}

@@ -5,10 +5,11 @@ mod cache;
 mod ending;
 mod model;
 mod mutations;
+mod owners;
 mod sweep;
 
 use super::{LockDecision, LockLimits, LockOutcome, LockTable, Tokens, Turn};
-use crate::ids::{LockSlot, SessionKey, TaskId};
+use crate::ids::{LockSlot, Owner, SessionKey, TaskId};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_wire::{CacheGrant, Generation, Held, Keep, LockClass, LockId, LockWait, Mode, ObjectId, ReleaseItem, ReleasedItem, Want};
@@ -55,7 +56,7 @@ impl Script {
     fn without_tokens(limits: LockLimits) -> Self {
         let mut table = LockTable::new(limits, Tokens::new(1, 0));
         for session in [A, B, C] {
-            assert_eq!(table.open(key(session), true), session);
+            assert_eq!(table.open(key(session), Owner::Server, true), session);
         }
         // Long after the start, so that no lock looks as if it had just been granted.
         Self { table, now: Instant::new(0, 0).plus(Duration::from_secs(1_000)) }

@@ -5,7 +5,7 @@
 //! the end everybody complies, and then nobody waits any more.
 
 use super::super::{CancelResult, LockAccess, LockDecision, LockLimits, LockOutcome, LockTable, Tokens, Turn};
-use crate::ids::{LockSlot, SessionKey, TaskId};
+use crate::ids::{LockSlot, Owner, SessionKey, TaskId};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -135,7 +135,7 @@ impl Model {
 
     fn open(&mut self) -> LockSlot {
         let key = SessionKey::for_test(self.table.table.sessions.next_name());
-        let session = self.table.open(key, true);
+        let session = self.table.open(key, Owner::Server, true);
         assert_eq!(session, slot_of(key), "decisions name the key, everything else the slot");
         self.standing.insert(session, Standing::Good);
         session

@@ -242,7 +242,7 @@ fn cache_lock_demanded_and_kept_fails_its_holder_after_the_compliance_time() {
     world.expect(&writer, &[Pending { nonce, echo }.into()]);
     world.expect(&holder, &[Demand { seq: 1, lock: cache_lock(file), generation, keep: Keep::Nothing }.into()]);
     world.send(&mut holder, &[Receipt { seq: 1, answer: ReceiptAnswer::Received }.into()]);
-    for second in 1..=9 {
+    for second in 1..=3 {
         world.pass(ms(1_000));
         world.expect(&holder, &[Probe { seq: second + 1 }.into()]);
         world.send(&mut holder, &[Receipt { seq: second + 1, answer: ReceiptAnswer::Received }.into()]);

@@ -24,6 +24,7 @@ mod reclaim;
 mod requests;
 mod rescue;
 mod restart;
+mod sharing;
 mod slices;
 mod starting;
 mod superseding;

@@ -205,6 +205,7 @@ impl World {
     /// One turn of the driver: the socket is empty, the store is served, all is sent.
     pub(super) fn turn(&mut self) {
         self.server.handle_drained(self.now);
+        self.server.work(self.now);
         self.serve_store();
         self.transmit();
     }

@@ -1,0 +1,149 @@
+//! Whose sessions hold and ask: what one owner may have of the table, and whether it is given cache locks.
+//!
+//! Decides the shares of locks, waiters and demands, and what follows when a session keeps what it was asked for: its owner gets no cache
+//! locks for a time that doubles each time and is halved by a quiet time as long. It reads and changes as before, and holds advisory locks.
+//! Invariant: an owner that had to be struck is remembered as long as that matters, also when its sessions are gone.
+
+use super::LockTable;
+use crate::config::LockLimits;
+use crate::ids::{LockSlot, Owner};
+use crate::share::{Owners, Shared};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use cistern_link::Instant;
+use cistern_wire::LockClass;
+use core::time::Duration;
+
+/// Locks that every owner may have.
+const LOCKS_RESERVE: usize = 256;
+/// Lock requests that wait, of all, and of every owner.
+const WAITERS_MAX: usize = 65_536;
+const WAITERS_RESERVE: usize = 16;
+/// Demands not complied with that every owner may have asked for.
+const DEMANDS_RESERVE: usize = 64;
+/// Most strikes that count.
+const STRIKES_MAX: u32 = 16;
+/// Longest time without cache locks.
+const LONGEST: Duration = Duration::from_secs(3_600);
+/// Owners without sessions that are remembered for their strikes; the oldest is forgotten.
+const REMEMBERED_MAX: usize = 4_096;
+
+/// What is kept of an owner.
+#[derive(Debug)]
+pub(super) struct Standings {
+    /// Demands that its requests have caused, sent and not complied with.
+    pub(super) asked: usize,
+    strikes: u32,
+    /// It gets no cache locks until then, and loses a strike after each further span.
+    until: Instant,
+    span: Duration,
+}
+
+impl Standings {
+    /// Nothing is known against it.
+    const fn new() -> Self {
+        Self { asked: 0, strikes: 0, until: Instant::new(0, 0), span: Duration::ZERO }
+    }
+
+    /// Takes strikes away for quiet times.
+    fn forgive(&mut self, now: Instant) {
+        while self.strikes > 0 && now.waited(self.until.plus(self.span)) {
+            self.strikes -= 1;
+            self.until = self.until.plus(self.span);
+            self.span /= 2;
+        }
+    }
+}
+
+/// The owners of the lock table's sessions.
+#[derive(Debug, Default)]
+pub(super) struct LockOwners {
+    pub(super) all: Owners<Standings>,
+    /// Those that are remembered although they have no sessions, oldest first.
+    remembered: VecDeque<u32>,
+}
+
+impl LockOwners {
+    pub(super) fn join(&mut self, owner: Owner) -> u32 {
+        self.all.join(owner, Standings::new)
+    }
+
+    /// A session of an owner is forgotten.
+    pub(super) fn leave(&mut self, at: u32) {
+        if !self.all.leave(at) {
+            return;
+        }
+        if self.all[at].strikes == 0 && self.all[at].asked == 0 {
+            return self.all.remove(at);
+        }
+        self.remembered.push_back(at);
+        if self.remembered.len() > REMEMBERED_MAX
+            && let Some(oldest) = self.remembered.pop_front()
+        {
+            match self.all.get(oldest) {
+                // Demands on its account are on their way.
+                Some(owner) if owner.asked > 0 => self.remembered.push_back(oldest),
+                _ => self.all.remove(oldest),
+            }
+        }
+    }
+}
+
+impl LockTable {
+    /// The locks and the waiting requests of all sessions of the owner of one of them.
+    fn of_owner(&self, session: u32) -> impl Iterator<Item = (usize, usize)> {
+        let owner = self.table.sessions[session].owner;
+        let all = (0..self.table.sessions.places()).filter_map(|at| self.table.sessions.get(at));
+        all.filter(move |other| other.owner == owner).map(|other| (other.held as usize, other.waits as usize))
+    }
+
+    /// Whether the owner of a session may have one lock more.
+    pub(super) fn share_has_room(&self, session: u32) -> bool {
+        let shared = Shared { capacity: self.limits.locks_max, reserve: LOCKS_RESERVE };
+        shared.admits_by(self.table.holds.len(), 1, || self.of_owner(session).map(|(held, _)| held).sum())
+    }
+
+    /// Whether the owner of a session may have one lock request more that waits.
+    pub(super) fn share_may_wait(&self, session: u32) -> bool {
+        let shared = Shared { capacity: WAITERS_MAX, reserve: WAITERS_RESERVE };
+        shared.admits_by(self.waiting, 1, || self.of_owner(session).map(|(_, waits)| waits).sum())
+    }
+
+    /// Whether one more demand may be on its way on account of an owner.
+    pub(super) fn share_may_ask(&self, owner: u32, outstanding: usize, limits: &LockLimits) -> bool {
+        let shared = Shared { capacity: limits.demands_outstanding, reserve: DEMANDS_RESERVE };
+        shared.admits_by(outstanding, 1, || self.owners.all.get(owner).map_or(0, |owner| owner.asked))
+    }
+
+    /// A session has kept a cache lock that it was asked for, or did not receipt the demand: its owner gets none for twice as long as the last
+    /// time, at first for twice `compliance`, and nobody gets that of these objects for a while.
+    pub(crate) fn strike(&mut self, now: Instant, slot: LockSlot, compliance: Duration) {
+        let Some(session) = self.table.session(slot) else { return };
+        let owner = &mut self.owners.all[self.table.sessions[session].owner];
+        owner.forgive(now);
+        owner.strikes = (owner.strikes + 1).min(STRIKES_MAX);
+        owner.span = (compliance * (1 << owner.strikes)).min(LONGEST);
+        owner.until = now.plus(owner.span);
+        let kept = self.table.demanded_of(session).map(|at| self.table.entries[self.table.holds[at].entry].lock);
+        let kept = kept.filter(|lock| lock.class == LockClass::Cache);
+        let objects: Vec<_> = kept.take(super::ASKED_FOR_ROOM).map(|lock| lock.object).collect();
+        objects.into_iter().for_each(|object| self.cool(now, object, compliance * 2));
+    }
+
+    /// Whether the owner of a session is given no cache locks now.
+    pub(super) fn is_struck(&mut self, now: Instant, session: u32) -> bool {
+        let Some(owner) = self.owners.all.get_mut(self.table.sessions[session].owner) else { return false };
+        if owner.strikes == 0 {
+            return false;
+        }
+        owner.forgive(now);
+        owner.strikes > 0 && !now.waited(owner.until)
+    }
+
+    /// How often the owner of a session is struck now.
+    #[cfg(test)]
+    pub(crate) fn strikes(&self, slot: LockSlot) -> u32 {
+        let owner = self.table.session(slot).map(|at| self.table.sessions[at].owner);
+        owner.and_then(|owner| self.owners.all.get(owner)).map_or(0, |owner| owner.strikes)
+    }
+}

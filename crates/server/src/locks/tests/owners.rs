@@ -1,0 +1,135 @@
+//! What sessions of one owner have together: shares of demands and locks, and what follows when a demand is not complied with.
+
+use super::super::{LockDecision, LockLimits, LockOutcome};
+use super::{Script, cache, key};
+use crate::ids::{LockSlot, Owner};
+use alloc::vec::Vec;
+use cistern_wire::{CacheGrant, LockWait, Mode, ObjectId, Want};
+use core::time::Duration;
+
+const GREEDY: Owner = Owner::V4([10, 0, 0, 1]);
+const MODEST: Owner = Owner::V4([10, 0, 0, 2]);
+const COMPLIANCE: Duration = Duration::from_secs(4);
+
+fn open(s: &mut Script, n: u32, owner: Owner) -> LockSlot {
+    s.table.open(key(LockSlot(n)), owner, true)
+}
+
+/// Demands among the decisions, by session.
+fn demands_to(decisions: &[LockDecision], slot: LockSlot) -> usize {
+    decisions.iter().filter(|decision| matches!(decision, LockDecision::Demand { session, .. } if *session == key(slot))).count()
+}
+
+#[test]
+fn holder_that_does_not_comply_is_asked_for_so_much_and_others_are_asked_meanwhile() {
+    let mut s = Script::new();
+    let (hog, asker, other) = (open(&mut s, 4, GREEDY), open(&mut s, 5, GREEDY), open(&mut s, 6, MODEST));
+    let held: Vec<_> = (0..300).map(|n| (ObjectId(1_000 + n), s.shared(hog, ObjectId(1_000 + n)))).collect();
+    let last = s.shared(other, ObjectId(9_000));
+    for (task, (object, _)) in (1..).zip(&held) {
+        s.enter(task, asker, &[*object]);
+    }
+    s.enter(1_000, asker, &[ObjectId(9_000)]);
+    let decisions = s.decisions();
+    assert_eq!((demands_to(&decisions, hog), demands_to(&decisions, other)), (250, 1));
+    assert!(decisions.contains(&LockDecision::DemandDelayed { session: key(hog) }), "it is watched all the same");
+    s.give(other, cache(ObjectId(9_000)), last);
+    // As it complies it is told the rest.
+    for (object, generation) in &held[..150] {
+        s.give(hog, cache(*object), *generation);
+    }
+    assert_eq!(demands_to(&s.decisions(), hog), 50);
+}
+
+#[test]
+fn owner_that_asks_for_very_much_leaves_others_a_share_of_demands() {
+    let mut s = Script::with(LockLimits { demands_outstanding: 500, ..LockLimits::default() });
+    let holders: Vec<_> = (4..10).map(|n| open(&mut s, n, GREEDY)).collect();
+    let (asker, other, modest) = (open(&mut s, 10, GREEDY), open(&mut s, 11, MODEST), open(&mut s, 12, MODEST));
+    let mut task = 0;
+    for (n, holder) in (0..).zip(&holders) {
+        for object in (0..100).map(|m| ObjectId(1_000 + 100 * n + m)) {
+            s.shared(*holder, object);
+            task += 1;
+            s.enter(task, asker, &[object]);
+        }
+    }
+    let told: usize = holders.iter().copied().map(|holder| demands_to(&s.decisions(), holder)).sum();
+    let all = s.table.counts().demands_outstanding;
+    assert_eq!((told > 0, all), (true, 400), "four fifths");
+    let own = s.shared(other, ObjectId(9));
+    s.enter(task + 1, modest, &[ObjectId(9)]);
+    assert_eq!(demands_to(&s.decisions(), other), 1);
+    s.give(other, cache(ObjectId(9)), own);
+    // What its holders give back makes room for the rest.
+    for holder in &holders {
+        let slot = s.table.table.session(*holder).unwrap();
+        let held: Vec<_> = s.table.table.holds_of_session(slot).map(|at| s.table.table.holds[at].clone()).collect();
+        for hold in held {
+            let lock = s.table.table.entries[hold.entry].lock;
+            s.give(*holder, lock, hold.generation);
+        }
+        s.decisions();
+    }
+    assert_eq!(s.table.counts().demands_outstanding, 0);
+}
+
+#[test]
+fn owner_of_who_does_not_comply_gets_no_cache_locks_for_a_time_that_doubles_and_is_forgiven() {
+    let mut s = Script::new();
+    let (hog, same, other) = (open(&mut s, 4, GREEDY), open(&mut s, 5, GREEDY), open(&mut s, 6, MODEST));
+    let hot = ObjectId(77);
+    s.shared(hog, hot);
+    s.enter(1, other, &[hot]);
+    s.decisions();
+    s.table.strike(s.now, hog, COMPLIANCE);
+    assert_eq!(s.grant(same, ObjectId(78), Want::Shared), CacheGrant::NONE, "whichever session asks");
+    s.shared(other, ObjectId(78));
+    s.locked(same, 1, ObjectId(79), Mode::Exclusive);
+    s.pass(8_001);
+    s.shared(same, ObjectId(78));
+    s.table.strike(s.now, same, COMPLIANCE);
+    assert_eq!(s.table.strikes(same), 2);
+    s.pass(15_000);
+    assert_eq!(s.grant(same, ObjectId(80), Want::Shared), CacheGrant::NONE);
+    s.pass(1_001);
+    s.shared(same, ObjectId(80));
+    // Quiet times: as long again, then half.
+    s.pass(16_000 + 8_001);
+    s.shared(same, ObjectId(81));
+    assert_eq!(s.table.strikes(same), 0);
+}
+
+#[test]
+fn object_of_who_does_not_comply_is_cached_by_nobody_for_a_while() {
+    let mut s = Script::new();
+    let (hog, other) = (open(&mut s, 4, GREEDY), open(&mut s, 5, MODEST));
+    let hot = ObjectId(77);
+    let generation = s.shared(hog, hot);
+    s.enter(1, other, &[hot]);
+    s.decisions();
+    s.table.strike(s.now, hog, COMPLIANCE);
+    s.give(hog, cache(hot), generation);
+    s.leave(1);
+    assert_eq!(s.grant(other, hot, Want::Shared), CacheGrant::NONE);
+    s.shared(other, ObjectId(78));
+    s.pass(8_001);
+    s.shared(other, hot);
+}
+
+#[test]
+fn one_owner_leaves_locks_to_others() {
+    let mut s = Script::with(LockLimits { locks_max: 2_000, locks_per_session: 2_000, ..LockLimits::default() });
+    let (first, second, other) = (open(&mut s, 4, GREEDY), open(&mut s, 5, GREEDY), open(&mut s, 6, MODEST));
+    let mut held = 0;
+    for n in 0..2_000u64 {
+        let slot = if n % 2 == 0 { first } else { second };
+        match s.lock(slot, n + 1, ObjectId(1_000 + n), Mode::Shared, LockWait::Try) {
+            LockOutcome::Granted { .. } => held += 1,
+            outcome => assert_eq!(outcome, LockOutcome::Busy),
+        }
+        s.tokens();
+    }
+    assert_eq!(held, 1_600);
+    s.locked(other, 1, ObjectId(5_000), Mode::Exclusive);
+}

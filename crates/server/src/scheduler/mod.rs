@@ -1,0 +1,343 @@
+//! Whose request is executed next, and which are executed as they come.
+//!
+//! Decides by owners: each has a flow, which all of its sessions share. What a flow's messages and requests cost is charged to it when they
+//! are done ([`prices`]). A request is executed at once, without a copy, as long as its flow has credit and the slice of this turn is not
+//! spent; else it is queued, and flows take turns: those that had nothing to do first, then the others round by round, each with a quantum
+//! of credit a round (deficit round robin with the two lists of RFC 8290). Debt stays, so one large request is paid for by many rounds; a flow that
+//! nobody competes with passes its rounds at once. What is queued is bounded by shares, in bytes; what does not fit is shed.
+//! Invariants: while anything is queued a slice is spent whole; a flow that has credit waits for no more than one slice and one quantum of each
+//! other flow; a task is queued once, under the flow and the session that are named with it.
+//! Leaves to others: executing, what a request is, when a slice begins (the machine: once in each turn of its driver).
+
+pub(crate) mod prices;
+#[cfg(test)]
+mod tests;
+
+use crate::config::WorkLimits;
+use crate::ids::{FlowId, Owner, TaskId};
+use crate::share::{Owners, Shared};
+use alloc::collections::{BTreeMap, VecDeque};
+
+/// A slice has so many quanta.
+const QUANTA: i32 = 10;
+/// What it costs to look at a flow in a list, in nanoseconds: so a slice ends however many there are.
+const LOOKED_AT: i32 = 20;
+/// No more debt is kept, in nanoseconds: a flood of control messages is forgiven in the end.
+const DEBT_MAX: i32 = 100_000_000;
+/// A slice is not made shorter than by so many halves, while receiving alone takes up the turns.
+const HALVES_MAX: u32 = 6;
+/// Bytes that a queued request costs besides its own.
+const AROUND: usize = 256;
+/// Bytes of queued requests that every owner may have.
+const RESERVE: usize = 16 << 10;
+
+/// What becomes of a new request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intake {
+    /// It is executed now.
+    Now,
+    /// It is to be queued.
+    Later,
+    /// There is no room for it.
+    Shed,
+}
+
+/// In which list a flow stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listed {
+    Nowhere,
+    /// It had nothing to do before.
+    New,
+    Old,
+}
+
+/// All that one owner asks.
+#[derive(Debug)]
+struct Flow {
+    /// Nanoseconds that it may yet cost in this round; below 0: debt.
+    credit: i32,
+    /// In which round it was last seen to, while it stands in no list.
+    round: u32,
+    listed: Listed,
+    queued: u32,
+    bytes: usize,
+    /// The places of its sessions that have requests queued, in order of their turns.
+    turns: VecDeque<u32>,
+}
+
+/// The flows, and what is queued.
+#[derive(Debug)]
+pub(crate) struct Scheduler {
+    shared: Shared,
+    /// The longest slice and a quantum, in nanoseconds.
+    slice_max: i32,
+    quantum: i32,
+    flows: Owners<Flow>,
+    new: VecDeque<FlowId>,
+    old: VecDeque<FlowId>,
+    /// What is queued, by session and in order of arrival, with its bytes.
+    queued: BTreeMap<(u32, TaskId), usize>,
+    bytes: usize,
+    rounds: u32,
+    /// The flow that was looked up last; what it was not charged yet; how much of it may be executed as it comes.
+    current: FlowId,
+    pending: i64,
+    allowance: i64,
+    /// How long the present slice is, and how much of it is spent.
+    slice: i32,
+    spent: i32,
+    halves: u32,
+    /// Charged since the start, in nanoseconds.
+    charged: u64,
+}
+
+/// Figures of the scheduler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkCounts {
+    /// Owners that have sessions.
+    pub owners: usize,
+    /// Requests that wait for their turn.
+    pub queued: usize,
+    /// Their bytes, as they are counted.
+    pub queued_bytes: usize,
+    /// What all messages and requests were charged since the start, in nanoseconds.
+    pub charged_ns: u64,
+}
+
+impl Scheduler {
+    /// No flows.
+    pub(crate) fn new(limits: WorkLimits) -> Self {
+        let slice = i32::try_from(limits.slice.as_nanos()).unwrap_or(i32::MAX).max(QUANTA);
+        Self {
+            shared: Shared { capacity: limits.queued_bytes, reserve: RESERVE },
+            slice_max: slice,
+            quantum: slice / QUANTA,
+            flows: Owners::default(),
+            new: VecDeque::new(),
+            old: VecDeque::new(),
+            queued: BTreeMap::new(),
+            bytes: 0,
+            rounds: 0,
+            current: FlowId::NONE,
+            pending: 0,
+            allowance: 0,
+            slice,
+            spent: 0,
+            halves: 0,
+            charged: 0,
+        }
+    }
+
+    /// A session of `owner` is open.
+    pub(crate) fn join(&mut self, owner: Owner) -> FlowId {
+        let new =
+            || Flow { credit: self.quantum, round: self.rounds, listed: Listed::Nowhere, queued: 0, bytes: 0, turns: VecDeque::new() };
+        FlowId(self.flows.join(owner, new))
+    }
+
+    /// A session of a flow has ended; nothing of it is queued. A debt goes with the last one: another session costs its owner a handshake.
+    pub(crate) fn part(&mut self, id: FlowId) {
+        if id == FlowId::NONE || !self.flows.leave(id.0) {
+            return;
+        }
+        self.settle();
+        debug_assert_eq!(self.flows[id.0].queued, 0, "what is queued belongs to a session");
+        self.new.retain(|other| *other != id);
+        self.old.retain(|other| *other != id);
+        self.flows.remove(id.0);
+    }
+
+    /// A datagram of a session of this flow has come.
+    #[inline]
+    pub(crate) fn arrive(&mut self, id: FlowId) {
+        if id != self.current {
+            self.look_up(id);
+        }
+        self.pending += i64::from(prices::DATAGRAM);
+    }
+
+    /// A new request of `bytes` has come.
+    #[inline]
+    pub(crate) fn enter(&mut self, id: FlowId, bytes: usize) -> Intake {
+        if id == self.current && self.pending < self.allowance { Intake::Now } else { self.enter_anew(id, bytes) }
+    }
+
+    /// What the flow had when it was looked up is used up.
+    fn enter_anew(&mut self, id: FlowId, bytes: usize) -> Intake {
+        self.look_up(id);
+        if self.allowance > 0 {
+            return Intake::Now;
+        }
+        let own = self.flows.get(id.0).map_or(0, |flow| flow.bytes);
+        // One fits always, however large it is.
+        let room = self.queued.is_empty() || self.shared.admits(self.bytes, own, bytes + AROUND);
+        if room { Intake::Later } else { Intake::Shed }
+    }
+
+    /// Notes how much of a flow may be executed as it comes.
+    fn look_up(&mut self, id: FlowId) {
+        self.settle();
+        let Some(flow) = self.flows.get_mut(id.0) else {
+            (self.current, self.allowance) = (FlowId::NONE, i64::MAX);
+            return;
+        };
+        flow.catch_up(self.rounds, self.quantum);
+        if flow.credit <= 0 && flow.listed == Listed::Nowhere && self.queued.is_empty() {
+            // It competes with nobody: its next rounds are now.
+            let passed = flow.credit.unsigned_abs() / self.quantum.unsigned_abs() + 1;
+            self.rounds = self.rounds.wrapping_add(passed);
+            flow.catch_up(self.rounds, self.quantum);
+        }
+        self.current = id;
+        self.allowance = if flow.queued == 0 { flow.credit.min(self.slice - self.spent).into() } else { 0 };
+    }
+
+    /// Charges what was not yet charged to the flow that was looked up last.
+    fn settle(&mut self) {
+        let (id, pending) = (core::mem::replace(&mut self.current, FlowId::NONE), core::mem::take(&mut self.pending));
+        if pending > 0 {
+            self.charge_to(id, i32::try_from(pending).unwrap_or(i32::MAX));
+        }
+    }
+
+    /// Queues the request that is `task` of the session in `place`.
+    pub(crate) fn queue(&mut self, id: FlowId, place: u32, task: TaskId, bytes: usize) {
+        self.settle();
+        let Some(flow) = self.flows.get_mut(id.0) else { return };
+        let bytes = bytes + AROUND;
+        let first = self.queued.range((place, TaskId::NONE)..=(place, TaskId::MAX)).next().is_none();
+        if first {
+            flow.turns.push_back(place);
+        }
+        let former = self.queued.insert((place, task), bytes);
+        debug_assert!(former.is_none(), "a task is queued once");
+        flow.queued += 1;
+        flow.bytes += bytes;
+        self.bytes += bytes;
+        if flow.listed == Listed::Nowhere {
+            flow.listed = Listed::New;
+            self.new.push_back(id);
+        }
+    }
+
+    /// A queued request was dropped.
+    pub(crate) fn withdraw(&mut self, id: FlowId, place: u32, task: TaskId) {
+        self.settle();
+        let Some(bytes) = self.queued.remove(&(place, task)) else { return };
+        let Some(flow) = self.flows.get_mut(id.0) else { return };
+        flow.queued -= 1;
+        flow.bytes -= bytes;
+        self.bytes -= bytes;
+        if self.queued.range((place, TaskId::NONE)..=(place, TaskId::MAX)).next().is_none() {
+            flow.turns.retain(|other| *other != place);
+        }
+    }
+
+    /// A flow has cost so many nanoseconds.
+    #[inline]
+    pub(crate) fn charge(&mut self, id: FlowId, cost: u32) {
+        if id == self.current {
+            self.pending += i64::from(cost);
+        } else {
+            self.charge_to(id, i32::try_from(cost).unwrap_or(i32::MAX));
+        }
+    }
+
+    fn charge_to(&mut self, id: FlowId, cost: i32) {
+        self.charged += u64::from(cost.unsigned_abs());
+        self.spent = self.spent.saturating_add(cost);
+        if let Some(flow) = self.flows.get_mut(id.0) {
+            flow.catch_up(self.rounds, self.quantum);
+            flow.credit = flow.credit.saturating_sub(cost).max(-DEBT_MAX);
+        }
+    }
+
+    /// The turn of what is queued begins; `emptied`: the socket was found empty before. Says whether anything is queued.
+    #[inline]
+    pub(crate) fn begin_work(&mut self, emptied: bool) -> bool {
+        self.settle();
+        self.rounds = self.rounds.wrapping_add(1);
+        if self.queued.is_empty() && emptied && self.halves == 0 {
+            return false;
+        }
+        // Receiving alone takes up the turns: the socket is to be looked at more often, or the kernel drops anybody's datagrams.
+        self.halves = if emptied { 0 } else { (self.halves + 1).min(HALVES_MAX) };
+        self.slice = self.slice_max >> self.halves;
+        // What was executed as it came is a part of the slice, but must not take up all of it.
+        self.spent = self.spent.min(self.slice - self.slice / 4);
+        !self.queued.is_empty()
+    }
+
+    /// The slice is over: what comes from now on is a part of the next one.
+    #[inline]
+    pub(crate) fn end_slice(&mut self) {
+        self.spent = 0;
+    }
+
+    /// What is to be executed next in this slice; `None`: it is spent, or nothing is queued.
+    pub(crate) fn next(&mut self) -> Option<TaskId> {
+        while self.spent < self.slice {
+            let id = *self.new.front().or_else(|| self.old.front())?;
+            self.spent += LOOKED_AT;
+            let flow = &mut self.flows[id.0];
+            let in_debt = flow.credit <= 0;
+            if !in_debt && flow.queued > 0 {
+                return self.take(id);
+            }
+            let list = if flow.listed == Listed::New { &mut self.new } else { &mut self.old };
+            list.pop_front();
+            if in_debt && flow.queued > 0 || flow.listed == Listed::New {
+                // An emptied new flow passes the old ones once, too: or it would be new again with its next request (RFC 8290, section 4.2).
+                if in_debt {
+                    flow.credit += self.quantum;
+                }
+                flow.listed = Listed::Old;
+                self.old.push_back(id);
+            } else {
+                flow.listed = Listed::Nowhere;
+                flow.round = self.rounds;
+            }
+        }
+        None
+    }
+
+    /// Takes the next request of a flow: its sessions take turns.
+    fn take(&mut self, id: FlowId) -> Option<TaskId> {
+        let flow = &mut self.flows[id.0];
+        let place = flow.turns.pop_front()?;
+        let mut of_session = self.queued.range((place, TaskId::NONE)..=(place, TaskId::MAX)).map(|((_, task), bytes)| (*task, *bytes));
+        let (task, bytes) = of_session.next()?;
+        if of_session.next().is_some() {
+            flow.turns.push_back(place);
+        }
+        self.queued.remove(&(place, task));
+        flow.queued -= 1;
+        flow.bytes -= bytes;
+        self.bytes -= bytes;
+        Some(task)
+    }
+
+    /// Whether anything is queued.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        !self.queued.is_empty()
+    }
+
+    /// Its figures.
+    pub(crate) fn counts(&self) -> WorkCounts {
+        WorkCounts { owners: self.flows.len(), queued: self.queued.len(), queued_bytes: self.bytes, charged_ns: self.charged }
+    }
+}
+
+impl Flow {
+    /// Rounds may have passed in which it had nothing to do: it has no more credit than of one of them, and has paid that much of its debt.
+    fn catch_up(&mut self, rounds: u32, quantum: i32) {
+        if self.listed != Listed::Nowhere || self.round == rounds {
+            return;
+        }
+        let passed = rounds.wrapping_sub(self.round);
+        self.round = rounds;
+        let gained = i32::try_from(passed).unwrap_or(i32::MAX).saturating_mul(quantum);
+        self.credit = self.credit.saturating_add(gained).min(quantum);
+    }
+}

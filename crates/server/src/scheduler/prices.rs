@@ -1,0 +1,78 @@
+//! What messages and requests cost, in nanoseconds of one core.
+//!
+//! One table, by counted work: nothing is measured while the server runs, so what is charged is the same in every run. `cistern-path prices`
+//! compares it with instructions: each price must be between a half and twice what is counted, by the same ratio for all.
+
+#![expect(clippy::cast_possible_truncation, reason = "what one request is about is far below 4 GiB")]
+
+use cistern_wire::Kind;
+
+/// What a datagram costs besides its messages: the system calls of its receipt and of an answer, its checks, its session.
+pub(crate) const DATAGRAM: u32 = 1_200;
+/// A value of the store that a run has looked at.
+const LOOK: u32 = 45;
+/// A row of locks, or a holder that was looked at for a list.
+const ROW: u32 = 60;
+/// A lock that was asked back.
+const DEMAND: u32 = 300;
+/// A grant that a release, or the end of a session, has brought to one who waited.
+pub(crate) const GRANT: u32 = 600;
+/// 16 bytes that were copied out of a request, or into a reply.
+const BYTES_16: u32 = 5;
+/// 16 bytes that a mutation gives to the store.
+const STORED_16: u32 = 12;
+
+/// What one message of each kind costs at least, by its code.
+const LEAST: [u16; 256] = {
+    let (mut prices, mut at) = ([250; 256], 0);
+    while at < Kind::ALL.len() {
+        prices[Kind::ALL[at].code() as usize] = least(Kind::ALL[at]);
+        at += 1;
+    }
+    prices
+};
+
+/// What one message of a kind costs at least, copies included, which are answered from what is kept.
+const fn least(kind: Kind) -> u16 {
+    match kind {
+        Kind::KeepAlive => 100,
+        Kind::Receipt | Kind::Cancel => 250,
+        Kind::GetAttr | Kind::Read => 270,
+        Kind::Lookup => 300,
+        Kind::Lock => 480,
+        Kind::Create | Kind::Mkdir | Kind::Symlink | Kind::Batch => 2_500,
+        Kind::Write | Kind::SetAttr | Kind::Link | Kind::Unlink | Kind::Rmdir | Kind::Rename => 2_000,
+        Kind::Reclaim | Kind::ReclaimComplete => 1_000,
+        _ => 400,
+    }
+}
+
+/// What a control message of `bytes` costs, copies and what cannot be acted on included.
+#[inline]
+pub(crate) const fn control(kind: Kind, bytes: usize) -> u32 {
+    let each = LEAST[kind.code() as usize] as u32;
+    // A RELEASE is as long as what it gives back.
+    if matches!(kind, Kind::Release) { each + bytes as u32 * 9 } else { each }
+}
+
+/// What a run of a request costs that has looked at so many values, and whose body and reply have so many bytes; lists, demands and what is
+/// stored besides.
+#[inline]
+pub(crate) const fn request(kind: Kind, looks: u32, bytes: usize) -> u32 {
+    LEAST[kind.code() as usize] as u32 + looks * LOOK + bytes as u32 / 16 * BYTES_16
+}
+
+/// What so many bytes cost that a mutation gives to the store.
+pub(crate) const fn stored(bytes: usize) -> u32 {
+    bytes as u32 / 16 * STORED_16
+}
+
+/// What a list of so many rows costs.
+pub(crate) const fn rows(count: usize) -> u32 {
+    (count as u32).saturating_mul(ROW)
+}
+
+/// What it costs to ask so many locks back.
+pub(crate) const fn demands(count: u64) -> u32 {
+    (count as u32).saturating_mul(DEMAND)
+}

@@ -1,0 +1,215 @@
+//! Requests that wait for their owners' turns: who is served before a backlog, and that what waits is as a request that executes.
+//!
+//! What a turn does is charged by the table of prices, not timed. A slice is so short here that a datagram of requests is longer.
+
+use super::world::{Peer, ROOT, World, create, lock, ms};
+use crate::Config;
+use crate::config::WorkLimits;
+use crate::stats::Dropped;
+use alloc::vec::Vec;
+use cistern_link::{Machine as _, Path};
+use cistern_wire::{
+    Ack, Ask, Cancel, CancelOutcome, EndReason, EndSession, GetAttr, KeepAlive, Kind, LockWait, Message, Receipt, ReceiptAnswer, Reply,
+    Want,
+};
+use core::net::SocketAddr;
+use core::time::Duration;
+
+/// Requests of one datagram.
+const PACKED: usize = 20;
+
+fn world() -> World {
+    world_with(64 << 20)
+}
+
+fn world_with(queued_bytes: usize) -> World {
+    let work = WorkLimits { slice: Duration::from_micros(4), queued_bytes };
+    World::with(Config { work, volatile: true, ..Config::default() })
+}
+
+fn get(ask: Ask) -> Message<'static> {
+    GetAttr { ask, object: ROOT, want: Want::Nothing }.into()
+}
+
+/// The peer asks so often, without a turn: more than a slice.
+fn floods(world: &mut World, peer: &mut Peer, datagrams: usize) {
+    for _ in 0..datagrams {
+        let messages: Vec<_> = (0..PACKED).map(|_| get(peer.ask())).collect();
+        world.post(peer, &messages);
+    }
+    assert!(world.server.figures(world.now).work.queued > PACKED);
+}
+
+/// Turns until nothing is queued.
+fn finish(world: &mut World) {
+    for _ in 0..1_000 {
+        if world.server.figures(world.now).work.queued == 0 {
+            return;
+        }
+        assert_eq!(world.server.wake_after(world.now), Some(Duration::ZERO), "the loop comes again at once");
+        world.turn();
+    }
+    panic!("a backlog without end");
+}
+
+fn kinds(world: &mut World, peer: &Peer) -> Vec<Kind> {
+    world.got(peer).iter().map(|got| got.message().kind()).collect()
+}
+
+#[test]
+fn who_asks_little_is_answered_before_the_backlog_of_another() {
+    let mut world = world();
+    let (mut greedy, mut modest) = (world.open(1), world.open(2));
+    floods(&mut world, &mut greedy, 3);
+    let message = get(modest.ask());
+    world.post(&mut modest, &[message]);
+    world.turn();
+    world.turn();
+    assert_eq!(kinds(&mut world, &modest), [Kind::Ack]);
+    let answered = kinds(&mut world, &greedy).len();
+    assert!(answered < 3 * PACKED, "{answered}");
+    finish(&mut world);
+    assert_eq!(answered + kinds(&mut world, &greedy).len(), 3 * PACKED, "and everybody is in the end");
+}
+
+//= wire-spec.md#11-2-delivery
+//= type=test
+//# Neither window W, nor congestion window, nor bulk messages MUST hold up control messages, receipts, NACK or the handshake.
+#[test]
+fn keep_alives_and_handshakes_wait_for_no_requests() {
+    let mut world = world();
+    let (mut greedy, mut modest) = (world.open(1), world.open(2));
+    floods(&mut world, &mut greedy, 3);
+    for peer in [&mut greedy, &mut modest] {
+        world.got(peer);
+        let serial = peer.serial();
+        world.post(peer, &[KeepAlive { serial, clock_us: 0 }.into()]);
+    }
+    world.turn();
+    assert!(kinds(&mut world, &modest).contains(&Kind::Alive) && kinds(&mut world, &greedy).contains(&Kind::Alive));
+    assert!(world.server.figures(world.now).work.queued > 0);
+    world.open(3);
+    finish(&mut world);
+    world.got(&greedy);
+}
+
+//= wire-spec.md#11-2-delivery
+//= type=test
+//# A duplicate of a request that is executing MUST be answered PENDING.
+#[test]
+fn what_waits_for_its_turn_is_executed_once_and_copies_are_told_so() {
+    let mut world = world();
+    let (mut greedy, mut other) = (world.open(1), world.open(2));
+    floods(&mut world, &mut other, 2);
+    floods(&mut world, &mut greedy, 1);
+    let request = create(greedy.ask(), "made", Want::Nothing);
+    let message: Message<'_> = request.into();
+    world.post(&mut greedy, &[message]);
+    world.transmit();
+    world.got(&greedy);
+    let echo = world.post(&mut greedy, &[message]);
+    world.transmit();
+    assert_eq!(kinds(&mut world, &greedy), [Kind::Pending]);
+    finish(&mut world);
+    let got = world.got(&greedy);
+    let of_it = |got: &&super::world::Got| matches!(got.message(), Message::Ack(ack) if ack.nonce == request.ask.nonce);
+    let answers: Vec<_> = got.iter().filter(of_it).collect();
+    assert_eq!(answers.len(), 1);
+    let Message::Ack(Ack { echo: of, reply, .. }) = answers[0].message() else { unreachable!() };
+    assert!(of == echo && matches!(reply, Reply::Changed(_)), "the newest transmission is echoed: {of} {echo}");
+    world.got(&other);
+}
+
+#[test]
+fn what_waits_for_its_turn_can_be_cancelled_and_ends_with_its_session() {
+    let mut world = world();
+    let (mut greedy, mut other) = (world.open(1), world.open(2));
+    floods(&mut world, &mut greedy, 3);
+    let ask = greedy.ask();
+    world.post(&mut greedy, &[create(ask, "never", Want::Nothing).into()]);
+    let serial = greedy.serial();
+    world.post(&mut greedy, &[Cancel { serial, nonce: ask.nonce }.into()]);
+    world.transmit();
+    let told = world.got(&greedy).into_iter().find_map(|got| match got.message() {
+        Message::Cancelled(cancelled) => Some(cancelled.outcome),
+        _ => None,
+    });
+    assert_eq!(told, Some(CancelOutcome::Cancelled));
+    let serial = greedy.serial();
+    world.post(&mut greedy, &[EndSession { serial, reason: EndReason::Close }.into()]);
+    let counts = world.server.figures(world.now).work;
+    assert_eq!((counts.queued, counts.queued_bytes), (0, 0));
+    world.turn();
+    world.got(&greedy);
+    // "never" was not made.
+    world.create(&mut other, "never");
+}
+
+//= wire-spec.md#11-2-delivery
+//= type=test
+//# Of a request that it sheds a server MUST keep nothing: it was never seen, is not answered, and its nonce is as it was.
+#[test]
+fn what_is_shed_was_never_seen_and_is_executed_when_it_comes_again() {
+    // Some 64 KiB, of which one owner may have four fifths.
+    let mut world = world_with(64 << 10);
+    let mut greedy: Vec<Peer> = (0..8).map(|n| Peer::new(n + 1)).collect();
+    for (n, peer) in (0..).zip(&mut greedy) {
+        // Several agents on one host.
+        peer.path = Path::to(SocketAddr::from(([192, 0, 2, 1], 4_000 + n)));
+        world.open_again(peer, &[]);
+    }
+    for peer in &mut greedy {
+        for _ in 0..3 {
+            let messages: Vec<_> = (0..PACKED).map(|_| get(peer.ask())).collect();
+            world.post(peer, &messages);
+        }
+    }
+    let shed = |world: &World| world.server.stats().dropped(Dropped::Overloaded);
+    assert!(shed(&world) > 0);
+    assert!(world.server.figures(world.now).work.queued_bytes <= 54 << 10);
+    let last = greedy.last_mut().unwrap();
+    let before = shed(&world);
+    let made = create(last.ask(), "once", Want::Nothing);
+    world.post(last, &[made.into()]);
+    world.post(last, &[made.into()]);
+    assert_eq!(shed(&world), before + 2, "it is shed anew, not told to be executing");
+    finish(&mut world);
+    greedy.iter().for_each(|peer| drop(world.got(peer)));
+    let last = greedy.last_mut().unwrap();
+    let echo = world.send(last, &[made.into()]);
+    let got = world.got_one(last);
+    assert!(matches!(got.message(), Message::Ack(Ack { echo: of, reply: Reply::Changed(_), .. }) if of == echo), "{got:?}");
+}
+
+#[test]
+fn what_waits_at_d_waits_for_its_session_and_then_for_its_turn_again() {
+    let mut world = world();
+    let (mut holder, mut waiter) = (world.open(1), world.open(2));
+    let file = world.create(&mut holder, "job").object;
+    world.lock(&mut holder, file);
+    let ask = waiter.ask_only();
+    world.send(&mut waiter, &[lock(ask, file, LockWait::Queue).into()]);
+    world.attend(&waiter);
+    world.pass(ms(450));
+    floods(&mut world, &mut holder, 3);
+    world.got(&holder);
+    world.pass(Duration::ZERO);
+    for _ in 0..1_000 {
+        if world.server.lease_timers() == 1 {
+            break;
+        }
+        let messages: Vec<_> = (0..1).map(|_| get(waiter.ask_only())).collect();
+        world.post(&mut waiter, &messages);
+        world.tick(ms(1));
+        world.turn();
+    }
+    assert_eq!(world.server.lease_timers(), 1);
+    world.got(&holder);
+    let left = world.server.status(world.now).parked;
+    world.post(&mut holder, &[Receipt { seq: 1, answer: ReceiptAnswer::InUse }.into()]);
+    assert_eq!(world.server.lease_timers(), 0, "rescued");
+    finish(&mut world);
+    assert!(world.server.status(world.now).parked <= left);
+    world.got(&holder);
+    world.got(&waiter);
+}

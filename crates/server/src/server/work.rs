@@ -1,0 +1,44 @@
+//! Requests that wait for their owners' turns: how they come to wait, when they run.
+//!
+//! Decides which requests wait for nobody's turn: in grace those that end it. Place in the walk: between `requests` and `execute`.
+//! Leaves to others: whose turn it is (`scheduler`), standing and floor when it has come (`requests`).
+
+use crate::ids::FlowId;
+use crate::requests::{Blocked, Call, Origin, TaskId, Wait};
+use crate::server::Server;
+use alloc::boxed::Box;
+use cistern_wire::{Kind, Raw, SessionId};
+
+impl Server {
+    /// Whether a request of this kind is executed as it comes as long as grace lasts: all others wait for these.
+    pub(super) const fn ends_grace(kind: Kind) -> bool {
+        matches!(kind, Kind::Reclaim | Kind::ReclaimComplete | Kind::Outcome)
+    }
+
+    /// Keeps a request until the turn of its owner comes.
+    pub(super) fn queue_request(&mut self, call: Call, raw: Raw<'_>) {
+        self.suspend(call.id, Origin::Request { call, body: Box::from(raw.body) }, Blocked::Share);
+        self.scheduler.queue(call.flow, call.key.place, call.id, raw.body.len());
+    }
+
+    /// A request whose session was rescued waits for its owner's turn anew.
+    pub(super) fn queue_again(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        if let Origin::Request { call, body } = &task.origin {
+            task.wait = Wait::Share;
+            self.scheduler.queue(call.flow, call.key.place, id, body.len());
+        }
+    }
+
+    /// Whether a session is of the owner of a flow.
+    pub(super) fn is_of(&self, flow: FlowId, session: SessionId) -> bool {
+        self.sessions.find(session).and_then(|key| self.sessions.get(key)).is_some_and(|session| session.flow == flow)
+    }
+
+    /// A slice of what is queued.
+    pub(super) fn run_queued(&mut self) {
+        while let Some(id) = self.scheduler.next() {
+            self.resume(id);
+        }
+    }
+}
