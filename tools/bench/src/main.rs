@@ -7,6 +7,7 @@
 
 mod agent;
 mod aims;
+mod attacked;
 mod beside_echo;
 mod burst;
 mod cached;
@@ -208,6 +209,8 @@ workloads! {
     Mixed, pinned => |_, plan, progress| one(mixed::run(plan, progress));
     /// A server that looks at its socket for a while before it sleeps, beside one that sleeps at once
     Spin, pinned => |_, plan, progress| one(spin::run(plan, progress));
+    /// A client that asks little, beside another host that asks without end: what it notices
+    Attacked, free => |_, plan, progress| one(attacked::run(plan, progress));
     /// One answer to each of 32 peers: by one send each, as the driver does, and by one `sendmmsg`
     Sends, pinned => |_, plan, progress| one(sends::run(plan, progress));
     /// Ten thousand locks at once (P9)

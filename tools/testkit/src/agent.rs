@@ -81,8 +81,8 @@ impl Agent {
         let addresses = addresses.join(",");
         let mut all = vec!["agent", "run", "--json", "--state", state.to_str().unwrap(), "--label", label, "--server", &addresses];
         all.extend(args);
-        let capture = server.captures.of_agent(label);
-        all.extend(["--pcap", &capture]);
+        let capture = server.captures.switch(&format!("agent-{label}"));
+        all.extend(capture.iter().map(String::as_str));
         let process = Daemon::start(place, CISTERN, &all);
         let socket: PathBuf = process.ready["socket"].as_str().unwrap().into();
         let line = Line(connect(&socket));

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 pub struct Captures {
     dir: PathBuf,
     hostile: AtomicBool,
+    off: bool,
 }
 
 impl Captures {
@@ -21,22 +22,29 @@ impl Captures {
     pub fn below(dir: &Path) -> Self {
         let dir = dir.join("captures");
         fs::create_dir_all(&dir).unwrap();
-        Self { dir, hostile: AtomicBool::new(false) }
+        Self { dir, hostile: AtomicBool::new(false), off: false }
     }
 
-    /// The test sends datagrams that are none of the protocol, or breaks some on their way.
-    pub fn have_hostile_datagrams(&self) {
-        self.hostile.store(true, Relaxed);
-    }
-
-    /// A file for the next process of a server.
-    pub fn of_server(&self) -> String {
-        self.fresh("server")
+    /// No captures: of floods there is too much to read.
+    pub fn none(dir: &Path) -> Self {
+        let mut captures = Self::below(dir);
+        captures.off = true;
+        captures
     }
 
     /// A file for the next process of an agent.
     pub fn of_agent(&self, label: &str) -> String {
         self.fresh(&format!("agent-{label}"))
+    }
+
+    /// The switch for the next process of "server" or of "agent-" and its label.
+    pub fn switch(&self, of: &str) -> Vec<String> {
+        if self.off { Vec::new() } else { vec!["--pcap".to_owned(), self.fresh(of)] }
+    }
+
+    /// The test sends datagrams that are none of the protocol, or breaks some on their way.
+    pub fn have_hostile_datagrams(&self) {
+        self.hostile.store(true, Relaxed);
     }
 
     /// The capture of the `n`th process, from 1, of "server" or of "agent-" and its label.

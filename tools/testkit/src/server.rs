@@ -35,6 +35,14 @@ impl Server {
         Self::of_cluster(&[&["--new-cluster"], args].concat())
     }
 
+    /// As [`Self::with`], without captures of it and its agents.
+    pub fn unrecorded(args: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let captures = Captures::none(dir.path());
+        let args = [&["--volatile", "--new-cluster"], args].concat();
+        Self::captured(&Place::default(), dir, captures, &[(Ipv4Addr::LOCALHOST, 0).into()], &args)
+    }
+
     /// A server that is not told that it is the first of its cluster.
     pub fn of_cluster(args: &[&str]) -> Self {
         Self::in_dir(tempfile::tempdir().unwrap(), &[&["--volatile"], args].concat())
@@ -66,13 +74,19 @@ impl Server {
     }
 
     fn started(place: &Place, dir: TempDir, listen: &[SocketAddr], args: &[&str]) -> Self {
+        let captures = Captures::below(dir.path());
+        Self::captured(place, dir, captures, listen, args)
+    }
+
+    fn captured(place: &Place, dir: TempDir, captures: Captures, listen: &[SocketAddr], args: &[&str]) -> Self {
         let state = dir.path().join("server");
         let addresses: Vec<_> = listen.iter().map(ToString::to_string).collect();
         let mut all: Vec<_> = addresses.iter().flat_map(|address| ["--listen", address]).collect();
         all.extend(["--json", "--state", state.to_str().unwrap()]);
         all.extend(args);
-        let captures = Captures::below(dir.path());
-        let process = Daemon::start(place, CISTERND, &[&all[..], &["--pcap", &captures.of_server()]].concat());
+        let capture = captures.switch("server");
+        let with_capture: Vec<_> = all.iter().copied().chain(capture.iter().map(String::as_str)).collect();
+        let process = Daemon::start(place, CISTERND, &with_capture);
         let address: SocketAddr = process.ready["listen"][0].as_str().unwrap().parse().unwrap();
         let control = process.ready["control"].as_str().unwrap().into();
         let mut args: Vec<_> = all.into_iter().map(ToOwned::to_owned).collect();
@@ -82,17 +96,17 @@ impl Server {
 
     /// Starts it again, after it was killed or ended, on the same address and the same store.
     pub fn start_again(&mut self) {
-        let capture = self.captures.of_server();
-        let args: Vec<_> = self.args.iter().map(String::as_str).chain(["--pcap", &capture]).collect();
+        let capture = self.captures.switch("server");
+        let args: Vec<_> = self.args.iter().chain(&capture).map(String::as_str).collect();
         self.process = Daemon::start(&self.place, CISTERND, &args);
     }
 
     /// As [`Self::start_again`], by a shell that first does something.
     pub fn start_again_after(&mut self, shell: &str) {
-        let (script, capture) = (format!("{shell}; exec \"$0\" \"$@\""), self.captures.of_server());
+        let (script, capture) = (format!("{shell}; exec \"$0\" \"$@\""), self.captures.switch("server"));
         let daemon = program(CISTERND);
         let args = ["-c", &script, daemon.to_str().unwrap()].into_iter().chain(self.args.iter().map(String::as_str));
-        let args: Vec<_> = args.chain(["--pcap", &capture]).collect();
+        let args: Vec<_> = args.chain(capture.iter().map(String::as_str)).collect();
         self.process = Daemon::start(&self.place, "sh", &args);
     }
 
