@@ -23,7 +23,7 @@ const _: () = assert!(FEW.is_multiple_of(PACKED_EACH) && MANY.is_multiple_of(PAC
 pub(crate) fn count(counted: Counted) -> Result<u64, Trouble> {
     let further = further(counted)?;
     match counted {
-        Counted::Request(_) | Counted::Cached(_) => Ok(further / (MANY - FEW)),
+        Counted::Request(_) | Counted::Cached(_) | Counted::Priced(_) => Ok(further / (MANY - FEW)),
         Counted::Packed(kind) => {
             let (datagram, single) = (further / ((MANY - FEW) / PACKED_EACH), count(Counted::Request(kind))?);
             let rest = datagram.checked_sub(single).ok_or(Trouble::Output { what: "one request that costs more than many" })?;

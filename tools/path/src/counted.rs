@@ -2,6 +2,7 @@
 
 use crate::cached::Cached;
 use crate::kind::{self, Kind};
+use crate::priced::Priced;
 use crate::rig::Rig;
 use std::fmt;
 use std::str::FromStr;
@@ -15,13 +16,16 @@ pub enum Counted {
     Packed(Kind),
     /// An answer without a message, at the agent; its name begins with `cached-`.
     Cached(Cached),
+    /// A request of which only the price is looked at; its name begins with `priced-`.
+    Priced(Priced),
 }
 
 const CACHED: &str = "cached-";
+const PRICED: &str = "priced-";
 const PACKED: &str = "-packed";
 
 impl Counted {
-    /// All of them, requests first.
+    /// All that the baseline has, requests first.
     pub fn all() -> impl Iterator<Item = Self> {
         let requests = Kind::ALL.into_iter().map(Self::Request).chain(Kind::PACKED.into_iter().map(Self::Packed));
         requests.chain(Cached::ALL.into_iter().map(Self::Cached))
@@ -40,6 +44,11 @@ impl Counted {
                 let prepared = kind.prepare_packed(&mut rig, most);
                 prepared.iter().take(count / kind::PACKED).for_each(|datagram| rig.turn(datagram));
             }
+            Self::Priced(priced) => {
+                let mut rig = Rig::new();
+                let prepared = priced.prepare(&mut rig, most);
+                prepared.iter().take(count).for_each(|datagram| rig.turn(datagram));
+            }
             Self::Cached(cached) => {
                 let mut pair = cached.prepare();
                 (0..count).for_each(|_| cached.ask(&mut pair));
@@ -53,6 +62,7 @@ impl fmt::Display for Counted {
         let (before, value, after) = match self {
             Self::Request(kind) => ("", clap::ValueEnum::to_possible_value(kind), ""),
             Self::Packed(kind) => ("", clap::ValueEnum::to_possible_value(kind), PACKED),
+            Self::Priced(priced) => (PRICED, clap::ValueEnum::to_possible_value(priced), ""),
             Self::Cached(cached) => (CACHED, clap::ValueEnum::to_possible_value(cached), ""),
         };
         let name = format!("{before}{}{after}", value.as_ref().map_or("", |value| value.get_name()));
@@ -65,6 +75,9 @@ impl FromStr for Counted {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let names = || Self::all().map(|counted| counted.to_string()).collect::<Vec<_>>().join(", ");
-        Self::all().find(|counted| counted.to_string() == name).ok_or_else(|| format!("there is no {name}; there are {}", names()))
+        Self::all()
+            .chain(Priced::ALL.into_iter().map(Self::Priced))
+            .find(|counted| counted.to_string() == name)
+            .ok_or_else(|| format!("there is no {name}; there are {}", names()))
     }
 }

@@ -9,6 +9,7 @@ mod counted;
 mod kind;
 mod pair;
 mod peer;
+mod priced;
 mod rig;
 
 pub use cached::Cached;
@@ -16,4 +17,5 @@ pub use counted::Counted;
 pub use kind::{Kind, PACKED};
 pub use pair::Pair;
 pub use peer::{Peer, message};
+pub use priced::{Priced, charge, charge_of};
 pub use rig::{ROOT, Rig, server, server_with};

@@ -8,7 +8,7 @@ mod callgrind;
 mod trouble;
 
 use baseline::{Baseline, COMPILER, Verdict};
-use cistern_path::Counted;
+use cistern_path::{Counted, Kind, Priced, Rig, charge, charge_of};
 use clap::{Parser, Subcommand};
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -29,6 +29,7 @@ Examples:
   cistern-path count                 instructions of everything
   cistern-path count lock release --json
   cistern-path check                 beside tools/path/baseline.toml
+  cistern-path prices                what the server charges, beside what it costs
   cistern-path renew                 writes that file anew
 
 Exit status: 0 no count has risen beyond the tolerance; 1 one has; 2 for a wrong command line, or when nothing could be counted.";
@@ -49,6 +50,8 @@ enum Command {
         #[arg(long, value_name = "FILE", default_value = BASELINE)]
         baseline: PathBuf,
     },
+    /// Compare what the server charges for requests with what they cost
+    Prices,
     /// Count everything and write the baseline
     Renew {
         /// The file to be written
@@ -91,6 +94,7 @@ fn run(command: Command) -> Result<ExitCode, Trouble> {
             count(&what, json)?;
         }
         Command::Check { baseline } => return check(&baseline),
+        Command::Prices => return prices(),
         Command::Renew { baseline } => {
             let instructions = Counted::all().map(|counted| Ok((counted.to_string(), callgrind::count(counted)?)));
             let fresh = Baseline { compiler: COMPILER.to_owned(), instructions: instructions.collect::<Result<_, Trouble>>()? };
@@ -140,6 +144,32 @@ fn check(file: &Path) -> Result<ExitCode, Trouble> {
             "Above the baseline by more than {tolerance} %. Look for the cause with `valgrind --tool=callgrind` and callgrind_annotate; if \
              it is wanted: cargo run --profile dist -p cistern-path -- renew"
         ))?;
+    }
+    Ok(code)
+}
+
+/// Instructions of a nanosecond, as prices have it.
+const PER_NS: u64 = 4;
+
+/// Compares what each kind of request is charged with its instructions, both without what its datagram costs: that has the system's part in its
+/// price, which is no instruction of the core's.
+fn prices() -> Result<ExitCode, Trouble> {
+    let single = callgrind::count(Counted::Request(Kind::GetAttr))?;
+    let datagram = single.saturating_sub(callgrind::count(Counted::Packed(Kind::GetAttr))?);
+    let of_kinds = Kind::ALL.into_iter().map(|kind| (Counted::Request(kind), charge_of(kind)));
+    let of_priced = Priced::ALL.into_iter().map(|priced| (Counted::Priced(priced), charge(|rig, count| priced.prepare(rig, count))));
+    say(&format!("{:<22} {:>12} {:>10} {:>6}  without what a datagram costs", "", "instructions", "charged ns", "ratio"))?;
+    let mut code = ExitCode::SUCCESS;
+    for (counted, charged) in of_kinds.chain(of_priced) {
+        let cost = callgrind::count(counted)?.saturating_sub(datagram).max(1);
+        let charged = charged.saturating_sub(Rig::DATAGRAM_NS);
+        let percent = charged * PER_NS * 100 / cost;
+        let fair = (50..=200).contains(&percent);
+        if !fair {
+            code = ExitCode::from(1);
+        }
+        let word = if fair { "" } else { "NOT BETWEEN A HALF AND TWICE" };
+        say(format!("{counted:<22} {cost:>12} {charged:>10} {percent:>4} %  {word}").trim_end())?;
     }
     Ok(code)
 }

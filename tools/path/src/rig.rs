@@ -25,6 +25,11 @@ pub struct Rig {
     turned: Turned,
 }
 
+impl Rig {
+    /// What the server charges for a datagram besides its messages.
+    pub const DATAGRAM_NS: u64 = 1_200;
+}
+
 impl Default for Rig {
     fn default() -> Self {
         Self::new()
@@ -63,6 +68,12 @@ impl Rig {
         message(&self.turned.answer)
     }
 
+    /// What the server has charged for all that it was asked, in nanoseconds.
+    #[must_use]
+    pub fn charged_ns(&self) -> u64 {
+        self.turned.server.figures(self.turned.now).work.charged_ns
+    }
+
     /// How many datagrams the server has sent.
     #[must_use]
     pub const fn sent(&self) -> usize {
@@ -84,8 +95,13 @@ impl Rig {
 
     /// Makes a directory in the root directory.
     pub(crate) fn mkdir(&mut self, name: &str) -> ObjectId {
+        self.mkdir_in(ROOT, name)
+    }
+
+    /// Makes a directory.
+    pub(crate) fn mkdir_in(&mut self, dir: ObjectId, name: &str) -> ObjectId {
         let name = Bytes8(name.as_bytes());
-        let mkdir = Mkdir { ask: self.peer.ask(), dir: ROOT, name, mode: 0o700, uid: 0, gid: 0, terms: Terms::NONE };
+        let mkdir = Mkdir { ask: self.peer.ask(), dir, name, mode: 0o700, uid: 0, gid: 0, terms: Terms::NONE };
         self.made(&mkdir.into())
     }
 
@@ -136,6 +152,7 @@ impl Turned {
             self.server.handle_datagram(self.now, self.path, datagram.as_ref());
         }
         self.server.handle_drained(self.now);
+        self.server.work(self.now);
         while let Some(work) = self.server.poll_effect() {
             self.serve(work);
         }
