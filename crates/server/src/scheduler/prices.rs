@@ -10,15 +10,17 @@ use cistern_wire::Kind;
 /// What a datagram costs besides its messages: the system calls of its receipt and of an answer, its checks, its session.
 pub(crate) const DATAGRAM: u32 = 1_200;
 /// A value of the store that a run has looked at.
-const LOOK: u32 = 45;
+const LOOK: u32 = 60;
 /// A row of locks, or a holder that was looked at for a list.
-const ROW: u32 = 60;
+const ROW: u32 = 260;
 /// A lock that was asked back.
 const DEMAND: u32 = 300;
 /// A grant that a release, or the end of a session, has brought to one who waited.
 pub(crate) const GRANT: u32 = 600;
 /// 16 bytes that were copied out of a request, or into a reply.
 const BYTES_16: u32 = 5;
+/// 16 bytes of names that were listed.
+const LISTED_16: u32 = 32;
 /// 16 bytes that a mutation gives to the store.
 const STORED_16: u32 = 12;
 
@@ -40,7 +42,7 @@ const fn least(kind: Kind) -> u16 {
         Kind::GetAttr | Kind::Read => 270,
         Kind::Lookup => 300,
         Kind::Lock => 480,
-        Kind::Create | Kind::Mkdir | Kind::Symlink | Kind::Batch => 2_500,
+        Kind::Create | Kind::Mkdir | Kind::Symlink | Kind::Batch => 3_500,
         Kind::Write | Kind::SetAttr | Kind::Link | Kind::Unlink | Kind::Rmdir | Kind::Rename => 2_000,
         Kind::Reclaim | Kind::ReclaimComplete => 1_000,
         _ => 400,
@@ -52,7 +54,7 @@ const fn least(kind: Kind) -> u16 {
 pub(crate) const fn control(kind: Kind, bytes: usize) -> u32 {
     let each = LEAST[kind.code() as usize] as u32;
     // A RELEASE is as long as what it gives back.
-    if matches!(kind, Kind::Release) { each + bytes as u32 * 9 } else { each }
+    if matches!(kind, Kind::Release) { each + bytes as u32 * 7 } else { each }
 }
 
 /// What a run of a request costs that has looked at so many values, and whose body and reply have so many bytes; lists, demands and what is
@@ -65,6 +67,11 @@ pub(crate) const fn request(kind: Kind, looks: u32, bytes: usize) -> u32 {
 /// What so many bytes cost that a mutation gives to the store.
 pub(crate) const fn stored(bytes: usize) -> u32 {
     bytes as u32 / 16 * STORED_16
+}
+
+/// What it costs to list so many bytes of names.
+pub(crate) const fn listed(bytes: usize) -> u32 {
+    bytes as u32 / 16 * LISTED_16
 }
 
 /// What a list of so many rows costs.

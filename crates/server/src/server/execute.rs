@@ -118,7 +118,11 @@ impl Server {
 
     fn execute_message(&mut self, call: Call, message: &Message<'_>, seen: &Seen) -> Run {
         if let Some(reading) = Reading::of(message) {
-            return self.read(call, &reading, seen);
+            let run = self.read(call, &reading, seen);
+            if let (Ok(_), Reading::ReadDir(_)) = (&run, &reading) {
+                self.scheduler.charge(call.flow, prices::listed(self.reply_buffer.len()));
+            }
+            return run;
         }
         if let Some(mutation) = Mutation::of(message) {
             return self.mutate(call, &mutation, seen);
@@ -232,7 +236,8 @@ impl Server {
     fn stage(&mut self, call: Call, message: &Stage<'_>) -> Run {
         //= wire-spec.md#11-5-caching-and-metadata
         //# Contents and values of several datagrams MUST be staged, and take effect whole by one mutation.
-        let end = (message.offset as usize).saturating_add(message.data.0.len());
+        // What is impossible is told below.
+        let end = (message.offset as usize).saturating_add(message.data.0.len()).min(message.total as usize);
         if !self.stages.share_has_room(call.key.id(), message.stage, end, |id| self.is_of(call.flow, id)) {
             return Err(Status::BUSY.into());
         }
