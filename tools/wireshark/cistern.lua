@@ -16,7 +16,7 @@ types["RawHeader"] = { is = "structure", name = "RawHeader",
 }
 types["u16"] = { is = "number", bytes = 2, signed = false, shown = "decimal" }
 types["MessageHeader"] = { is = "structure", name = "MessageHeader",
-  { name = "kind", type = types["u8"], shown = "words", words = { [1] = "HELLO", [2] = "CHALLENGE", [3] = "WELCOME", [4] = "REFUSE", [6] = "KNOWN", [16] = "KEEPALIVE", [17] = "RELEASE", [19] = "CANCEL", [20] = "END_SESSION", [21] = "PATH_CHALLENGE", [22] = "PATH_RESPONSE", [32] = "DEMAND", [33] = "GRANT", [34] = "WAIT_OVER", [35] = "PROBE", [36] = "WATCH_EVENT", [40] = "RECEIPT", [48] = "RECLAIM", [49] = "RECLAIM_COMPLETE", [50] = "OUTCOME", [64] = "LOOKUP", [65] = "GETATTR", [66] = "SETATTR", [67] = "READDIR", [68] = "CREATE", [69] = "MKDIR", [70] = "SYMLINK", [71] = "LINK", [72] = "UNLINK", [73] = "RMDIR", [74] = "RENAME", [80] = "READ", [81] = "STAGE", [82] = "WRITE", [83] = "BATCH", [84] = "GETXATTR", [85] = "LISTXATTR", [86] = "SETXATTR", [87] = "REMOVEXATTR", [96] = "LOCK", [98] = "LIST_LOCKS", [99] = "SERVER_STATUS", [100] = "WATCH", [101] = "UNWATCH", [128] = "ACK", [129] = "PENDING", [130] = "QUEUED", [131] = "RESULT", [132] = "NACK", [133] = "ALIVE", [134] = "RELEASED", [135] = "CANCELLED", [136] = "ENDED", [137] = "HINT" }, doc = "Code of the message's kind." },
+  { name = "kind", type = types["u8"], shown = "words", words = { [1] = "HELLO", [2] = "CHALLENGE", [3] = "WELCOME", [4] = "REFUSE", [6] = "KNOWN", [16] = "KEEPALIVE", [17] = "RELEASE", [19] = "CANCEL", [20] = "END_SESSION", [21] = "PATH_CHALLENGE", [22] = "PATH_RESPONSE", [32] = "DEMAND", [33] = "GRANT", [34] = "WAIT_OVER", [35] = "PROBE", [36] = "WATCH_EVENT", [40] = "RECEIPT", [48] = "RECLAIM", [49] = "RECLAIM_COMPLETE", [50] = "OUTCOME", [64] = "LOOKUP", [65] = "GETATTR", [66] = "SETATTR", [67] = "READDIR", [68] = "CREATE", [69] = "MKDIR", [70] = "SYMLINK", [71] = "LINK", [72] = "UNLINK", [73] = "RMDIR", [74] = "RENAME", [75] = "MKREALM", [76] = "SETQUOTA", [77] = "LIST_REALMS", [80] = "READ", [81] = "STAGE", [82] = "WRITE", [83] = "BATCH", [84] = "GETXATTR", [85] = "LISTXATTR", [86] = "SETXATTR", [87] = "REMOVEXATTR", [96] = "LOCK", [98] = "LIST_LOCKS", [99] = "SERVER_STATUS", [100] = "WATCH", [101] = "UNWATCH", [128] = "ACK", [129] = "PENDING", [130] = "QUEUED", [131] = "RESULT", [132] = "NACK", [133] = "ALIVE", [134] = "RELEASED", [135] = "CANCELLED", [136] = "ENDED", [137] = "HINT" }, doc = "Code of the message's kind." },
   { name = "reserved", type = types["u8"], doc = "Reserved; 0." },
   { name = "length", type = types["u16"], doc = "Bytes of the body." },
 }
@@ -147,7 +147,7 @@ types["Grant"] = { is = "structure", name = "Grant",
   { name = "generation", type = types["Generation"], doc = "The grant." },
   { name = "run", type = types["u32"], doc = "How many consecutive tokens the grant reserves, from its generation on." },
 }
-types["Status"] = { is = "number", bytes = 2, signed = false, shown = "words", words = { [0] = "OK", [1] = "EPERM", [2] = "ENOENT", [5] = "EIO", [7] = "E2BIG", [11] = "EAGAIN", [16] = "EBUSY", [17] = "EEXIST", [20] = "ENOTDIR", [21] = "EISDIR", [22] = "EINVAL", [27] = "EFBIG", [28] = "ENOSPC", [31] = "EMLINK", [34] = "ERANGE", [35] = "EDEADLK", [36] = "ENAMETOOLONG", [39] = "ENOTEMPTY", [40] = "ELOOP", [61] = "ENODATA", [71] = "EPROTO", [116] = "ESTALE", [125] = "ECANCELED", [1024] = "BUSY", [1025] = "IN_GRACE", [1026] = "STALE_GUARD", [1027] = "VERSION_CHANGED", [1028] = "UNSUPPORTED", [1029] = "NONCE_REUSED", [1030] = "NOT_STAGED", [1031] = "NOT_HELD" } }
+types["Status"] = { is = "number", bytes = 2, signed = false, shown = "words", words = { [0] = "OK", [1] = "EPERM", [2] = "ENOENT", [5] = "EIO", [7] = "E2BIG", [11] = "EAGAIN", [13] = "EACCES", [16] = "EBUSY", [17] = "EEXIST", [18] = "EXDEV", [20] = "ENOTDIR", [21] = "EISDIR", [22] = "EINVAL", [27] = "EFBIG", [28] = "ENOSPC", [31] = "EMLINK", [34] = "ERANGE", [35] = "EDEADLK", [36] = "ENAMETOOLONG", [39] = "ENOTEMPTY", [40] = "ELOOP", [61] = "ENODATA", [71] = "EPROTO", [116] = "ESTALE", [122] = "EDQUOT", [125] = "ECANCELED", [1024] = "BUSY", [1025] = "IN_GRACE", [1026] = "STALE_GUARD", [1027] = "VERSION_CHANGED", [1028] = "UNSUPPORTED", [1029] = "NONCE_REUSED", [1030] = "NOT_STAGED", [1031] = "NOT_HELD" } }
 types["WaitOver"] = { is = "structure", name = "WaitOver",
   { name = "seq", type = types["u64"], doc = "Number of the notice in its session, from 1." },
   { name = "nonce", type = types["u64"], doc = "The request that was answered QUEUED." },
@@ -312,6 +312,29 @@ types["Rename"] = { is = "structure", name = "Rename",
   { name = "force", type = types["bool"], doc = "Goes on although another session holds an advisory lock on what is moved, replaced or exchanged (section 11.4)." },
   { name = "terms", type = types["Terms"], doc = "Locks, guard and expectations; in an item of a batch [`Terms::NONE`](crate::Terms::NONE)." },
 }
+types["MakeRealm"] = { is = "structure", name = "MakeRealm",
+  { name = "ask", type = types["Ask"], doc = "The request; in an item of a batch [`Ask::NONE`](crate::Ask::NONE)." },
+  { name = "dir", type = types["ObjectId"], doc = "The directory in which it is made." },
+  { name = "name", type = types["bytes8"], doc = "The new name." },
+  { name = "mode", type = types["u16"], shown = "octal", doc = "Permission bits." },
+  { name = "uid", type = types["u32"], doc = "Owner." },
+  { name = "gid", type = types["u32"], doc = "Group." },
+  { name = "terms", type = types["Terms"], doc = "Locks, guard and expectations; in an item of a batch [`Terms::NONE`](crate::Terms::NONE)." },
+}
+types["optional u64"] = { is = "optional", of = types["u64"] }
+types["SetQuota"] = { is = "structure", name = "SetQuota",
+  { name = "ask", type = types["Ask"], doc = "The request; in an item of a batch [`Ask::NONE`](crate::Ask::NONE)." },
+  { name = "root", type = types["ObjectId"], doc = "The directory that begins the realm." },
+  { name = "objects", type = types["optional u64"], doc = "Most objects; 0: no bound; none: as it is." },
+  { name = "bytes", type = types["optional u64"], doc = "Most bytes; 0: no bound; none: as it is." },
+  { name = "terms", type = types["Terms"], doc = "Locks, guard and expectations; in an item of a batch [`Terms::NONE`](crate::Terms::NONE)." },
+}
+types["Realm"] = { is = "number", bytes = 4, signed = false, shown = "decimal" }
+types["ListRealms"] = { is = "structure", name = "ListRealms",
+  { name = "ask", type = types["Ask"], doc = "The request." },
+  { name = "realm", type = types["Realm"], doc = "The realm; 0: all." },
+  { name = "after", type = types["Realm"], doc = "Goes on after this one; 0: from the start." },
+}
 types["Read"] = { is = "structure", name = "Read",
   { name = "ask", type = types["Ask"], doc = "The request." },
   { name = "object", type = types["ObjectId"], doc = "The file." },
@@ -391,6 +414,18 @@ types["Item Rename"] = { is = "structure", name = "Rename",
   { name = "rule", type = types["RenameRule"], doc = "What happens when it exists." },
   { name = "force", type = types["bool"], doc = "Goes on although another session holds an advisory lock on what is moved, replaced or exchanged (section 11.4)." },
 }
+types["Item MakeRealm"] = { is = "structure", name = "MakeRealm",
+  { name = "dir", type = types["ObjectId"], doc = "The directory in which it is made." },
+  { name = "name", type = types["bytes8"], doc = "The new name." },
+  { name = "mode", type = types["u16"], shown = "octal", doc = "Permission bits." },
+  { name = "uid", type = types["u32"], doc = "Owner." },
+  { name = "gid", type = types["u32"], doc = "Group." },
+}
+types["Item SetQuota"] = { is = "structure", name = "SetQuota",
+  { name = "root", type = types["ObjectId"], doc = "The directory that begins the realm." },
+  { name = "objects", type = types["optional u64"], doc = "Most objects; 0: no bound; none: as it is." },
+  { name = "bytes", type = types["optional u64"], doc = "Most bytes; 0: no bound; none: as it is." },
+}
 types["Item Write"] = { is = "structure", name = "Write",
   { name = "object", type = types["ObjectId"], doc = "The file." },
   { name = "offset", type = types["u64"], doc = "Where the contents begin." },
@@ -410,7 +445,7 @@ types["Item RemoveXattr"] = { is = "structure", name = "RemoveXattr",
   { name = "object", type = types["ObjectId"], doc = "The object." },
   { name = "name", type = types["bytes8"], doc = "The attribute's name." },
 }
-types["Item"] = { is = "union", name = "Item", shown = "words", words = { [66] = "SETATTR", [68] = "CREATE", [69] = "MKDIR", [70] = "SYMLINK", [71] = "LINK", [72] = "UNLINK", [73] = "RMDIR", [74] = "RENAME", [82] = "WRITE", [86] = "SETXATTR", [87] = "REMOVEXATTR" }, cases = {
+types["Item"] = { is = "union", name = "Item", shown = "words", words = { [66] = "SETATTR", [68] = "CREATE", [69] = "MKDIR", [70] = "SYMLINK", [71] = "LINK", [72] = "UNLINK", [73] = "RMDIR", [74] = "RENAME", [75] = "MKREALM", [76] = "SETQUOTA", [82] = "WRITE", [86] = "SETXATTR", [87] = "REMOVEXATTR" }, cases = {
   [66] = { field = "setattr", type = types["Item SetAttr"] },
   [68] = { field = "create", type = types["Item Create"] },
   [69] = { field = "mkdir", type = types["Item Mkdir"] },
@@ -419,6 +454,8 @@ types["Item"] = { is = "union", name = "Item", shown = "words", words = { [66] =
   [72] = { field = "unlink", type = types["Item Unlink"] },
   [73] = { field = "rmdir", type = types["Item Rmdir"] },
   [74] = { field = "rename", type = types["Item Rename"] },
+  [75] = { field = "mkrealm", type = types["Item MakeRealm"] },
+  [76] = { field = "setquota", type = types["Item SetQuota"] },
   [82] = { field = "write", type = types["Item Write"] },
   [86] = { field = "setxattr", type = types["Item SetXattr"] },
   [87] = { field = "removexattr", type = types["Item RemoveXattr"] },
@@ -503,6 +540,7 @@ types["Attr"] = { is = "structure", name = "Attr",
   { name = "mtime_ns", type = types["i64"], shown = "time", doc = "Time of the last change of contents." },
   { name = "ctime_ns", type = types["i64"], shown = "time", doc = "Time of the last change of anything." },
   { name = "owner", type = types["Handle"], doc = "Of an ephemeral file, the handle of the session that made it; 0: it is not ephemeral. It goes with that session, or with the one that has reclaimed from it after a restart." },
+  { name = "realm", type = types["Realm"], doc = "The realm to which it belongs; of a directory that begins one, that one. It never changes." },
 }
 types["CacheGrant"] = { is = "structure", name = "CacheGrant",
   { name = "mode", type = types["Want"], doc = "Its mode; nothing: the data must not be cached." },
@@ -644,7 +682,29 @@ types["list of ItemResult"] = { is = "list", of = types["ItemResult"] }
 types["Batched"] = { is = "structure", name = "Batched",
   { name = "items", type = types["list of ItemResult"], doc = "One for each item, in order." },
 }
-types["Reply"] = { is = "union", name = "Reply", shown = "words", words = { [0] = "DONE", [1] = "FAILED", [2] = "WALKED", [3] = "STATED", [4] = "LISTING", [5] = "DATA", [6] = "CHANGED", [7] = "GRANTED", [8] = "LOCK_REFUSED", [9] = "LOCK_ROWS", [10] = "SERVER_REPORT", [11] = "RECLAIMED", [12] = "OUTCOME_TOLD", [13] = "XATTR", [14] = "XATTR_NAMES", [15] = "BATCH_FAILED", [16] = "WATCHED", [17] = "BATCHED" }, cases = {
+types["Limit"] = { is = "code", bytes = 1, shown = "words", words = { [1] = "objects", [2] = "bytes" } }
+types["Limited"] = { is = "structure", name = "Limited",
+  { name = "limit", type = types["Limit"], doc = "Which quota." },
+  { name = "realm", type = types["Realm"], doc = "Of which realm: the object's own, or one around it." },
+  { name = "used", type = types["u64"], doc = "How much of it is used." },
+  { name = "bound", type = types["u64"], doc = "How much may be." },
+}
+types["RealmRow"] = { is = "structure", name = "RealmRow",
+  { name = "realm", type = types["Realm"], doc = "The realm." },
+  { name = "parent", type = types["Realm"], doc = "The one around it; 0: none." },
+  { name = "root", type = types["ObjectId"], doc = "The directory that begins it." },
+  { name = "objects", type = types["u64"], doc = "Objects in it." },
+  { name = "objects_max", type = types["u64"], doc = "Most objects; 0: no quota." },
+  { name = "bytes", type = types["u64"], doc = "Bytes in it." },
+  { name = "bytes_max", type = types["u64"], doc = "Most bytes; 0: no quota." },
+  { name = "place", type = types["bytes16"], shown = "text", doc = "A path of the directory, as far as it fits." },
+}
+types["list of RealmRow"] = { is = "list", of = types["RealmRow"] }
+types["RealmRows"] = { is = "structure", name = "RealmRows",
+  { name = "end", type = types["bool"], doc = "Whether this page is the last." },
+  { name = "rows", type = types["list of RealmRow"], doc = "The realms, by number." },
+}
+types["Reply"] = { is = "union", name = "Reply", shown = "words", words = { [0] = "DONE", [1] = "FAILED", [2] = "WALKED", [3] = "STATED", [4] = "LISTING", [5] = "DATA", [6] = "CHANGED", [7] = "GRANTED", [8] = "LOCK_REFUSED", [9] = "LOCK_ROWS", [10] = "SERVER_REPORT", [11] = "RECLAIMED", [12] = "OUTCOME_TOLD", [13] = "XATTR", [14] = "XATTR_NAMES", [15] = "BATCH_FAILED", [16] = "WATCHED", [17] = "BATCHED", [18] = "LIMITED", [19] = "REALM_ROWS" }, cases = {
   [0] = { field = "done", type = types["Done"] },
   [1] = { field = "failed", type = types["Failed"] },
   [2] = { field = "walked", type = types["Walked"] },
@@ -663,6 +723,8 @@ types["Reply"] = { is = "union", name = "Reply", shown = "words", words = { [0] 
   [15] = { field = "batch_failed", type = types["BatchFailed"] },
   [16] = { field = "watched", type = types["Watched"] },
   [17] = { field = "batched", type = types["Batched"] },
+  [18] = { field = "limited", type = types["Limited"] },
+  [19] = { field = "realm_rows", type = types["RealmRows"] },
 } }
 types["Ack"] = { is = "structure", name = "Ack",
   { name = "nonce", type = types["u64"], doc = "The request." },
@@ -757,6 +819,9 @@ local kinds = {
   [72] = { name = "UNLINK", field = "unlink", direction = "agent", lane = "Request", renews = false, body = types["Unlink"] },
   [73] = { name = "RMDIR", field = "rmdir", direction = "agent", lane = "Request", renews = false, body = types["Rmdir"] },
   [74] = { name = "RENAME", field = "rename", direction = "agent", lane = "Request", renews = false, body = types["Rename"] },
+  [75] = { name = "MKREALM", field = "mkrealm", direction = "agent", lane = "Request", renews = false, body = types["MakeRealm"] },
+  [76] = { name = "SETQUOTA", field = "setquota", direction = "agent", lane = "Request", renews = false, body = types["SetQuota"] },
+  [77] = { name = "LIST_REALMS", field = "list_realms", direction = "agent", lane = "Request", renews = false, body = types["ListRealms"] },
   [80] = { name = "READ", field = "read", direction = "agent", lane = "Request", renews = false, body = types["Read"] },
   [81] = { name = "STAGE", field = "stage", direction = "agent", lane = "Request", renews = false, body = types["Stage"] },
   [82] = { name = "WRITE", field = "write", direction = "agent", lane = "Request", renews = false, body = types["Write"] },

@@ -3,16 +3,19 @@
 //! Invariants: a command names all that it needs, none rests on one before it; every command ends exactly once, at once or as
 //! [`Event::Done`], with an output or an error that says what is known of its outcome.
 
+mod rows;
+
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_link::Instant;
 use cistern_wire::{
-    Attr, Expect, Generation, Handle, ItemResult, LockClass, Mode, ObjectId, ObjectKind, RefuseReason, RenameRule, RowState, ServerReport,
-    SessionId, Standing, Status, XattrRule,
+    Attr, Expect, Generation, ItemResult, Limited, Mode, ObjectId, ObjectKind, Realm, RefuseReason, RenameRule, ServerReport, SessionId,
+    Status, XattrRule,
 };
 use core::time::Duration;
 
+pub use self::rows::{LockInfo, RealmInfo};
 pub use crate::lease::{HolderView, LeaseView, Phase};
 
 /// Number of a command, chosen by the agent when it takes the command.
@@ -154,6 +157,22 @@ pub enum Command {
         /// Who owns it.
         owner: Ownership,
     },
+    /// Makes a directory that begins a realm → [`Output::Attr`].
+    MakeRealm {
+        /// Its path.
+        path: Bytes,
+        /// Who owns it.
+        owner: Ownership,
+    },
+    /// Sets quotas of the realm that a directory begins → [`Output::Attr`]. 0: no bound; `None`: as it is.
+    SetQuota {
+        /// The directory; symbolic links are followed.
+        target: Target,
+        /// Most objects.
+        objects: Option<u64>,
+        /// Most bytes.
+        bytes: Option<u64>,
+    },
     /// Makes a symbolic link → [`Output::Attr`].
     Symlink {
         /// Its path.
@@ -242,7 +261,7 @@ pub enum Command {
     },
     /// Several changes, all of them or none → [`Output::Batched`], or [`OpError::Item`].
     Batch {
-        /// Create, Mkdir, Symlink, Link, Unlink, Rmdir, Rename, SetAttr, Write, SetXattr and RemoveXattr; 1 to 16. A path means what it meant before the batch, unless an item before has made that very name: then it means what was made;
+        /// Create, Mkdir, MakeRealm, SetQuota, Symlink, Link, Unlink, Rmdir, Rename, SetAttr, Write, SetXattr and RemoveXattr; 1 to 16. A path means what it meant before the batch, unless an item before has made that very name: then it means what was made;
         /// one through a name that an item before has exchanged fails with EINVAL. All that is staged together: at most 4 MiB, or E2BIG.
         /// Create does not follow a symbolic link (EEXIST).
         items: Vec<Command>,
@@ -286,6 +305,11 @@ pub enum Command {
     ListLocks {
         /// On what; `None`: everywhere, and each row tells a path of its object.
         target: Option<Target>,
+    },
+    /// Realms, with their quotas and use → [`Output::Realms`].
+    ListRealms {
+        /// Which; `None`: all.
+        realm: Option<Realm>,
     },
     /// How the server is → [`Output::Server`].
     ServerStatus,
@@ -349,33 +373,6 @@ pub struct Locked {
     pub valid_until: Instant,
 }
 
-/// A holder or waiter of an advisory lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LockInfo {
-    /// The object.
-    pub object: ObjectId,
-    /// A path of it, as far as the server told; empty where none was asked for.
-    pub place: Bytes,
-    /// What about it is locked.
-    pub class: LockClass,
-    /// Holds or waits.
-    pub state: RowState,
-    /// The mode.
-    pub mode: Mode,
-    /// The grant, for a holder.
-    pub generation: Generation,
-    /// The agent's label.
-    pub label: Bytes,
-    /// The handle of the agent's session: the same for all that it holds and waits for.
-    pub handle: Handle,
-    /// Since when, in milliseconds before the answer.
-    pub since_ms: u64,
-    /// Its session's standing.
-    pub standing: Standing,
-    /// When it ends at the latest if the agent is gone, in milliseconds; 0: not known.
-    pub bound_ms: u64,
-}
-
 /// What a command brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -426,6 +423,8 @@ pub enum Output {
     Watching(WatchId),
     /// Locks.
     Locks(Vec<LockInfo>),
+    /// Realms, by number.
+    Realms(Vec<RealmInfo>),
     /// The server's report.
     Server(ServerReport),
     /// A round trip.
@@ -448,6 +447,8 @@ pub enum OpError {
         /// Why.
         status: Status,
     },
+    /// A quota of a realm is used up.
+    Limited(Limited),
     /// A lock request waited as long as it was allowed to.
     TimedOut,
     /// The server did not answer in the time that commands have; nothing was changed by this command.

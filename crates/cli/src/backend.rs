@@ -189,7 +189,7 @@ impl Backend {
     }
 
     pub(crate) fn mkdir(&mut self, path: &Text, mode: u16) -> Result<Attributes, Failure> {
-        self.change(Request::Mkdir { path: path.clone(), mode })
+        self.change(Request::Mkdir { path: path.clone(), mode, realm: false })
     }
 
     /// Makes a directory and those above it; an existing directory is no error.

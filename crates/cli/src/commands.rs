@@ -26,6 +26,7 @@ mod mv;
 mod ping;
 mod plan;
 mod put;
+mod realm;
 mod restore;
 mod rm;
 pub(crate) mod serve;
@@ -140,6 +141,8 @@ commands! {
     Locks(locks::Locks),
     #[command(subcommand)]
     Member(member::Member),
+    #[command(subcommand)]
+    Realm(realm::Realm),
     Status(status::ServerStatus),
     Ping(ping::Ping),
     #[command(subcommand)]
@@ -175,7 +178,7 @@ impl fmt::Display for PathAttributes<'_> {
         let Self { path, attr: a } = self;
         writeln!(f, "  File: {path}")?;
         writeln!(f, "  Size: {:<12} {:<12} Links: {}", a.size, a.kind, a.nlink)?;
-        writeln!(f, "Object: #{:<11} Version: {}", a.object, a.version)?;
+        writeln!(f, "Object: #{:<11} Version: {:<4} Realm: {}", a.object, a.version, a.realm)?;
         writeln!(f, "Access: ({:04o}/{})  Uid: {}  Gid: {}", a.mode, show::mode(a), a.uid, a.gid)?;
         writeln!(f, "Modify: {} UTC", show::time(a.mtime_ns))?;
         write!(f, "Change: {} UTC", show::time(a.ctime_ns))?;

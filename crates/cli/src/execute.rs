@@ -265,6 +265,10 @@ pub(crate) fn execute(client: &Client, holds: &mut Holds, request: Request) -> R
             Response::Xattrs { object: list.version.file.0, version: list.version.number, names }
         }
         Request::Batch { items, if_versions } => batch(client, holds.user, items, &if_versions)?,
+        Request::Realms { realm } => {
+            let realms = realm.map_or_else(|| client.realms(), |realm| client.realm(realm));
+            Response::Realms(realms.wait()?.into_iter().map(Into::into).collect())
+        }
         Request::Server => Response::Server(client.server_status().wait()?.into()),
         Request::Ping => Response::Pong { round_trip_us: micros(client.ping().wait()?) },
         Request::Lease => Response::Lease(client.lease()?.into()),
@@ -289,7 +293,18 @@ fn mutate(client: &Client, user: User, request: Request) -> Result<Response, Fai
             user.makes(client.create_new(path.as_os()), mode).wait()?;
             client.metadata(path.as_os()).wait()
         }
-        Request::Mkdir { path, mode } => user.makes(client.create_dir(path.as_os()), mode).wait(),
+        Request::Mkdir { path, mode, realm: false } => user.makes(client.create_dir(path.as_os()), mode).wait(),
+        Request::Mkdir { path, mode, realm: true } => user.makes(client.create_realm(path.as_os()), mode).wait(),
+        Request::SetQuota { path, objects, bytes } => {
+            let mut set = client.set_quota(path.as_os());
+            if let Some(most) = objects {
+                set = set.objects(most);
+            }
+            if let Some(most) = bytes {
+                set = set.bytes(most);
+            }
+            set.wait()
+        }
         Request::Symlink { target, path } => user.makes(client.symlink(target.as_os(), path.as_os()), 0o777).wait(),
         Request::Link { existing, path } => client.hard_link(existing.as_os(), path.as_os()).wait(),
         Request::SetAttr { path, mode, mtime_ns, atime_ns, size } => {

@@ -5,10 +5,13 @@
 //! Leaves to others: sockets (`agent::run`, `backend`), what is shown to people (`show`).
 
 mod answers;
+mod rows;
+
+pub(crate) use rows::{Hold, RealmRow, Until};
 
 use crate::text::{Blob, Text};
 use cistern_client::{
-    Contents, DirEntry, FileType, Instant, LeaseView, LockInfo, Metadata, ServerStatus, Standing, Version as FileVersion, WatchEvent,
+    Contents, DirEntry, FileType, LeaseView, LockInfo, Metadata, ServerStatus, Standing, Version as FileVersion, WatchEvent,
 };
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -71,6 +74,21 @@ pub(crate) enum Request {
     Mkdir {
         path: Text,
         mode: u16,
+        /// Whether it begins a realm.
+        #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+        realm: bool,
+    },
+    /// 0: no quota; absent: as it is.
+    SetQuota {
+        path: Text,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        objects: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        bytes: Option<u64>,
+    },
+    /// One of them, or all.
+    Realms {
+        realm: Option<u32>,
     },
     Symlink {
         target: Text,
@@ -154,8 +172,10 @@ impl Request {
         match self {
             Self::Stat { .. } | Self::List { .. } | Self::Read { .. } | Self::ReadLink { .. } | Self::GetXattr { .. } => false,
             Self::ListXattr { .. } | Self::Locks { .. } | Self::Server | Self::Ping | Self::Lease | Self::Hold { .. } => false,
+            Self::Realms { .. } => false,
             Self::Watch { .. } | Self::Unwatch { .. } | Self::News { .. } => false,
             Self::Put { .. } | Self::SetXattr { .. } | Self::RemoveXattr { .. } | Self::Batch { .. } | Self::Create { .. } => true,
+            Self::SetQuota { .. } => true,
             Self::Mkdir { .. } | Self::Symlink { .. } | Self::Link { .. } | Self::Unlink { .. } | Self::Rmdir { .. } => true,
             Self::Rename { .. } | Self::SetAttr { .. } | Self::Lock { .. } | Self::Unlock { .. } => true,
             Self::Join { .. } | Self::Leave { .. } => true,
@@ -219,6 +239,7 @@ pub(crate) enum Response {
     /// Target of a symbolic link.
     Link(Text),
     Locks(Vec<LockRow>),
+    Realms(Vec<RealmRow>),
     Server(Report),
     Pong {
         round_trip_us: u64,
@@ -336,6 +357,7 @@ pub(crate) struct Attributes {
     pub(crate) atime_ns: i64,
     pub(crate) mtime_ns: i64,
     pub(crate) ctime_ns: i64,
+    pub(crate) realm: u32,
     /// Of an ephemeral file, the session that made it; absent: it is not ephemeral.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) made_by: Option<String>,
@@ -355,6 +377,7 @@ impl From<Metadata> for Attributes {
             atime_ns: nanos(m.accessed()),
             mtime_ns: nanos(m.modified()),
             ctime_ns: nanos(m.changed()),
+            realm: m.realm(),
             made_by: m.made_by(),
         }
     }
@@ -564,33 +587,5 @@ const fn phase_name(phase: cistern_client::Phase) -> &'static str {
         Phase::Suspect => "suspect",
         Phase::Flush => "flush",
         _ => "expired",
-    }
-}
-
-/// A hold of a lock as JSON.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Hold {
-    /// `certain`, `uncertain` or `lost`.
-    pub(crate) state: String,
-    /// Until when it is certain as things stand; `None` when it is not, and for a program whose clocks have another origin than the
-    /// agent's.
-    pub(crate) until: Option<Until>,
-    /// The lease period, in milliseconds: of what part of it is left, a program can tell when to end.
-    pub(crate) lease_ms: u64,
-}
-
-/// An instant, as readings of this machine's two lease clocks: it has come as soon as either clock says so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Until {
-    pub(crate) clock_monotonic_raw_ns: u64,
-    pub(crate) clock_boottime_ns: u64,
-}
-
-impl Until {
-    /// The time until both clocks have passed it, when they show `now`.
-    pub(crate) fn left(self, now: Instant) -> Duration {
-        let raw = self.clock_monotonic_raw_ns.saturating_sub(now.raw_ns);
-        let boot = self.clock_boottime_ns.saturating_sub(now.boot_ns);
-        Duration::from_nanos(raw.max(boot))
     }
 }

@@ -13,7 +13,7 @@ use crate::watcher::Watcher;
 use bytes::Bytes;
 use cistern_agent::api::{AttrChange, Command, Target, Wait};
 use cistern_link::Instant;
-use cistern_wire::{Mode, RenameRule, XattrRule};
+use cistern_wire::{Mode, Realm, RenameRule, XattrRule};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -149,6 +149,17 @@ impl Client {
         self.on_path(path, kinds::HardLink, |path| Command::Link { existing, path })
     }
 
+    /// Makes a directory that begins a realm: what is made below belongs to it, and never leaves it.
+    pub fn create_realm(&self, path: impl AsRef<Path>) -> Op<kinds::CreateDir> {
+        let owner = self.inner.owning(DIR_MODE);
+        self.on_path(path, kinds::CreateDir, |path| Command::MakeRealm { path, owner })
+    }
+
+    /// Sets quotas of the realm that a directory begins, which are named by the methods of the operation.
+    pub fn set_quota(&self, path: impl AsRef<Path>) -> Op<kinds::SetQuota> {
+        self.on_path(path, kinds::SetQuota, |path| Command::SetQuota { target: Target::Path(path), objects: None, bytes: None })
+    }
+
     /// Removes a name of a file or symbolic link.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Op<kinds::Remove> {
         self.on_path(path, kinds::Remove, |path| Command::Unlink { path, force: false })
@@ -206,6 +217,16 @@ impl Client {
     /// Who holds and who waits for advisory locks, everywhere, with a path of each file.
     pub fn locks(&self) -> Op<kinds::ListLocks> {
         self.op(Subject::Named("locks"), Command::ListLocks { target: None }, kinds::ListLocks)
+    }
+
+    /// All realms, with their quotas and use.
+    pub fn realms(&self) -> Op<kinds::ListRealms> {
+        self.op(Subject::Named("realms"), Command::ListRealms { realm: None }, kinds::ListRealms)
+    }
+
+    /// A realm by its number ([`Metadata::realm`](crate::Metadata::realm)); one, or a failure.
+    pub fn realm(&self, number: u32) -> Op<kinds::ListRealms> {
+        self.op(Subject::Named("realms"), Command::ListRealms { realm: Some(Realm(number)) }, kinds::ListRealms)
     }
 
     /// Watches what a path names.

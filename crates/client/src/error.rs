@@ -4,7 +4,7 @@ use crate::metadata::FileId;
 use bytes::Bytes;
 use cistern_agent::api::OpError;
 use cistern_driver::AddressError;
-use cistern_wire::{RefuseReason, Status};
+use cistern_wire::{Limited, RefuseReason, Status};
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
@@ -57,6 +57,12 @@ impl fmt::Display for Subject {
     }
 }
 
+/// Which quota is used up, how far, and what it bounds.
+fn limited(limit: &Limited) -> String {
+    let Limited { limit, realm, used, bound } = limit;
+    format!("the quota of realm {realm} is used up: {used} of {bound} {limit}; nothing was changed")
+}
+
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
 /// What went wrong.
@@ -66,6 +72,8 @@ pub(crate) enum Cause {
     Status(Subject, Status),
     #[error("{subject}: item {} of the batch: {status}; nothing was changed", item + 1)]
     Item { subject: Subject, item: usize, status: Status },
+    #[error("{subject}: {}", limited(limit))]
+    Limited { subject: Subject, limit: Limited },
     #[error("{0}: the lock was not granted within the time allowed")]
     TimedOut(Subject),
     #[error("no answer from server {servers} within {} s: is cisternd running there, and does UDP pass?", after.as_millis() as f64 / 1_000.0)]
@@ -155,12 +163,18 @@ pub enum ErrorKind {
     TooLarge,
     /// The server's store is full.
     StorageFull,
+    /// A quota of a realm is used up.
+    QuotaExceeded,
+    /// The names are in different realms.
+    CrossesRealms,
     /// The server's store has failed.
     StorageFailed,
     /// A path, name or value that the operation does not take.
     InvalidInput,
     /// The operation is not permitted on this kind of file.
     NotPermitted,
+    /// The rights in the realm do not suffice.
+    PermissionDenied,
     /// The server does not do this.
     Unsupported,
     /// The client was closed.
@@ -189,6 +203,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match &*self.0 {
             Cause::Status(_, status) | Cause::Item { status, .. } => kind_of(*status),
+            Cause::Limited { .. } => ErrorKind::QuotaExceeded,
             Cause::TimedOut(_) => ErrorKind::TimedOut,
             Cause::Unreachable { .. } => ErrorKind::Unreachable,
             Cause::OutcomeUnknown(_) => ErrorKind::OutcomeUnknown,
@@ -209,6 +224,7 @@ impl Error {
     pub fn code(&self) -> &'static str {
         match &*self.0 {
             Cause::Status(_, status) | Cause::Item { status, .. } => status.name(),
+            Cause::Limited { .. } => Status::EDQUOT.name(),
             Cause::TimedOut(_) => "TIMED_OUT",
             Cause::Unreachable { .. } => "UNREACHABLE",
             Cause::OutcomeUnknown(_) => "OUTCOME_UNKNOWN",
@@ -268,6 +284,7 @@ impl Error {
         let servers = || servers.to_owned();
         match error {
             OpError::Status(status) => Cause::Status(subject, status),
+            OpError::Limited(limit) => Cause::Limited { subject, limit },
             OpError::Item { item, status } => Cause::Item { subject, item: item.into(), status },
             OpError::TimedOut => Cause::TimedOut(subject),
             OpError::Unreachable => Cause::Unreachable { servers: servers(), after },
@@ -320,6 +337,9 @@ const fn kind_of(status: Status) -> ErrorKind {
         Status::BUSY => ErrorKind::Overloaded,
         Status::EFBIG | Status::E2BIG | Status::EMLINK => ErrorKind::TooLarge,
         Status::ENOSPC => ErrorKind::StorageFull,
+        Status::EDQUOT => ErrorKind::QuotaExceeded,
+        Status::EXDEV => ErrorKind::CrossesRealms,
+        Status::EACCES => ErrorKind::PermissionDenied,
         Status::EIO => ErrorKind::StorageFailed,
         Status::EINVAL | Status::ERANGE | Status::ENAMETOOLONG | Status::ELOOP => ErrorKind::InvalidInput,
         Status::EPERM => ErrorKind::NotPermitted,
@@ -355,8 +375,10 @@ impl From<Error> for io::Error {
             ErrorKind::Canceled => io::ErrorKind::Interrupted,
             ErrorKind::TooLarge => io::ErrorKind::FileTooLarge,
             ErrorKind::StorageFull => io::ErrorKind::StorageFull,
+            ErrorKind::QuotaExceeded => io::ErrorKind::QuotaExceeded,
+            ErrorKind::CrossesRealms => io::ErrorKind::CrossesDevices,
             ErrorKind::InvalidInput | ErrorKind::Configuration => io::ErrorKind::InvalidInput,
-            ErrorKind::NotPermitted => io::ErrorKind::PermissionDenied,
+            ErrorKind::NotPermitted | ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
             ErrorKind::Unsupported => io::ErrorKind::Unsupported,
             ErrorKind::Refused => io::ErrorKind::ConnectionRefused,
             ErrorKind::Closed => io::ErrorKind::NotConnected,

@@ -193,6 +193,12 @@ impl Metadata {
         self.0.is_ephemeral()
     }
 
+    /// The realm to which it belongs; of a directory that begins one, that one. 1 is the whole tree's.
+    #[must_use]
+    pub const fn realm(&self) -> u32 {
+        self.0.realm.0
+    }
+
     /// Of an ephemeral file, the public name of the session that made it.
     #[must_use]
     pub fn made_by(&self) -> Option<String> {

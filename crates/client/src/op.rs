@@ -150,7 +150,8 @@ impl<K: Mutation> Op<K> {
             Command::Write { target, .. }
             | Command::SetAttr { target, .. }
             | Command::SetXattr { target, .. }
-            | Command::RemoveXattr { target, .. } => *target = file,
+            | Command::RemoveXattr { target, .. }
+            | Command::SetQuota { target, .. } => *target = file,
             _ => {}
         }
         self
@@ -177,9 +178,8 @@ macro_rules! set {
 
 fn ownership(command: &mut Command) -> Option<&mut Ownership> {
     match command {
-        Command::Put { owner, .. } | Command::Create { owner, .. } | Command::Mkdir { owner, .. } | Command::Symlink { owner, .. } => {
-            Some(owner)
-        }
+        Command::Put { owner, .. } | Command::Create { owner, .. } | Command::Symlink { owner, .. } => Some(owner),
+        Command::Mkdir { owner, .. } | Command::MakeRealm { owner, .. } => Some(owner),
         Command::Batch { items, .. } => items.first_mut().and_then(ownership),
         _ => None,
     }
@@ -353,6 +353,19 @@ impl Op<kinds::SetMetadata> {
     }
 }
 
+/// What is not set stays as it is; 0: no quota.
+impl Op<kinds::SetQuota> {
+    /// Most files, directories and symbolic links, the realm's own directory and the realms within it included.
+    pub fn objects(self, most: u64) -> Self {
+        set!(self, Command::SetQuota { objects, .. } => *objects = Some(most))
+    }
+
+    /// Most bytes of contents, targets and extended attributes.
+    pub fn bytes(self, most: u64) -> Self {
+        set!(self, Command::SetQuota { bytes, .. } => *bytes = Some(most))
+    }
+}
+
 impl Op<kinds::SetXattr> {
     /// Fails with [`AlreadyExists`](crate::ErrorKind::AlreadyExists) if the file has this attribute.
     pub fn if_absent(self) -> Self {
@@ -437,7 +450,7 @@ pub mod kinds {
     use crate::error::{Cause, Error};
     use crate::guard::Guard;
     use crate::metadata::{Contents, DirEntry, Directory, FileId, Metadata, Version, Xattr, XattrNames};
-    use crate::{Client, File, LockInfo, ServerStatus as Server, Watcher};
+    use crate::{Client, File, LockInfo, Realm, ServerStatus as Server, Watcher};
     use cistern_wire::ItemResult;
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
@@ -504,6 +517,7 @@ pub mod kinds {
         Write => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
         Create => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
         CreateDir => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
+        SetQuota => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
         Symlink => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
         HardLink => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
         SetMetadata => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
@@ -525,6 +539,7 @@ pub mod kinds {
         Lock => Guard: |inner, Done::Locked(locked, mailbox)| Guard::new(Arc::clone(inner), locked, mailbox);
         Release => (): |_, Done::Output(Output::Done)| ();
         ListLocks => Vec<LockInfo>: |_, Done::Output(Output::Locks(rows))| rows.into_iter().map(LockInfo::of).collect();
+        ListRealms => Vec<Realm>: |_, Done::Output(Output::Realms(rows))| rows.into_iter().map(Realm::of).collect();
         ServerStatus => Server: |_, Done::Output(Output::Server(report))| Server::of(&report);
         Ping => Duration: |_, Done::Output(Output::Pong { round_trip })| round_trip;
         Close => (): |_, Done::Output(Output::Done)| ();
@@ -560,6 +575,6 @@ pub mod kinds {
     macro_rules! are {
         ($of:ident: $($name:ident),*) => {$( impl $of for $name {} )*};
     }
-    are!(Mutation: Write, Create, CreateNew, CreateDir, Symlink, HardLink, SetMetadata, SetXattr, RemoveXattr, Remove, Rename, Batch);
+    are!(Mutation: Write, Create, CreateNew, CreateDir, Symlink, HardLink, SetMetadata, SetXattr, RemoveXattr, SetQuota, Remove, Rename, Batch);
     are!(Creation: Write, Create, CreateNew, CreateDir, Symlink);
 }

@@ -179,6 +179,12 @@ bugs! {
     F1 "F1",
     /// An advisory lock protects its object's name from removal and replacement only, not from being moved away.
     N1 "N1",
+    /// A name may lead from one realm into another.
+    R1 "R1",
+    /// A quota of a realm bounds nothing.
+    R2 "R2",
+    /// What a realm holds counts in itself alone, not in those around it.
+    R3 "R3",
 }
 
 /// Whether bugs are compiled in; daemons and libraries for users refuse to be.

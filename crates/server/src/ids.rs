@@ -48,6 +48,15 @@ impl LockSlot {
     pub(crate) const SERVER: Self = Self(0);
 }
 
+/// Who acts: whose key it is. Never used again after its key was withdrawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PrincipalId(pub u32);
+
+impl PrincipalId {
+    /// Everybody who needs no key, where the server asks for none; and the server itself. It may do everything.
+    pub const ANYBODY: Self = Self(0);
+}
+
 /// Whose a session is where something is shared: who has an IPv4 address, or an IPv6 /64, which is what one host is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {

@@ -28,6 +28,7 @@ pub mod stats;
 pub mod store;
 
 pub use config::{Config, ConfigError};
+pub use ids::PrincipalId;
 pub use locks::LockCounts;
 pub use scheduler::WorkCounts;
 pub use server::status;

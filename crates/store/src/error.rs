@@ -15,7 +15,7 @@ pub enum Problem {
     Foreign,
     /// It is a copy, which no server may go on from (sections 11.4 and 11.7).
     Copy,
-    /// A newer version of Cistern has written it.
+    /// Another version of Cistern has written it, most likely a newer one.
     Newer,
     /// Its bytes are not those that were written.
     Damaged,

@@ -1,14 +1,14 @@
 //! The record that says what a store directory is.
 //!
 //! Decides: its text, one fact a line, closed by a checksum, so that a person can read it and a flipped byte is seen. Place in the walk:
-//! read before anything else of a store. Invariant: a record is of this version, or named as newer, foreign or damaged; never guessed. The
+//! read before anything else of a store. Invariant: a record is of this version, or named as another version's, foreign or damaged; never guessed. The
 //! line `copy` is there only in a copy: no server may go on from it, for its tokens and ids were given out by another (sections 11.4 and
 //! 11.7).
 //! Leaves to others: the directory around it (`place`).
 //!
 //! ```text
 //! cistern store
-//! format 1
+//! format 2
 //! engine fjall-3
 //! store 0123456789abcdef0123456789abcdef
 //! copy
@@ -18,7 +18,7 @@
 use cistern_wire::StoreId;
 
 /// The version of the store's format that this version writes and reads: files, keys and records together.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 /// The engine and the version of its files.
 pub(crate) const ENGINE: &str = "fjall-3";
 /// First line.
@@ -33,8 +33,8 @@ pub(crate) const LEN_MAX: usize = 4_096;
 pub(crate) enum Unreadable {
     /// It does not begin as a record does.
     Foreign,
-    /// A whole record of a later version.
-    Newer(u32),
+    /// A whole record of another version.
+    Version(u32),
     /// It is not what was written.
     Damaged(&'static str),
 }
@@ -69,7 +69,7 @@ pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Record, Unreadable> {
     let mut value = |name| lines.next().and_then(|line| line.strip_prefix(name));
     let format: u32 = value("format ").and_then(|n| n.parse().ok()).ok_or(damaged("it has no format"))?;
     if format != FORMAT {
-        return Err(Unreadable::Newer(format));
+        return Err(Unreadable::Version(format));
     }
     if value("engine ") != Some(ENGINE) {
         return Err(damaged("it names another engine"));
@@ -114,7 +114,7 @@ mod tests {
     fn a_record_of_a_later_format_is_told_from_a_damaged_one() {
         let body = "cistern store\nformat 7\nanything else\n";
         let text = format!("{body}crc32 {:08x}\n", crc32fast::hash(body.as_bytes()));
-        assert_eq!(from_bytes(text.as_bytes()), Err(Unreadable::Newer(7)));
+        assert_eq!(from_bytes(text.as_bytes()), Err(Unreadable::Version(7)));
     }
 
     #[test]

@@ -104,8 +104,9 @@ mod tests {
         let writes = [key(9), key(3), Key::Outcome(SessionId(3), 0), key(u64::MAX)].map(|key| (key, Some(Bytes::from_static(b"v"))));
         store.take(StoreWork::Persist(Batch { id: 2, writes: writes.into() }));
         let mut page = |after, limit| {
-            let Answer::Sessions { records, end } = ask(&mut store, Query::Sessions { after: SessionId(after), limit }) else { panic!() };
-            (records.iter().map(|record| record.0.0).collect::<Vec<_>>(), end)
+            let Answer::Records { records, end } = ask(&mut store, Query::Records { after: key(after), limit }) else { panic!() };
+            let id = |key: &Key| if let Key::Session(id) = key { id.0 } else { panic!("{key:?}") };
+            (records.iter().map(|record| id(&record.0)).collect::<Vec<_>>(), end)
         };
         assert_eq!(page(0, 2), (vec![3, 9], false));
         assert_eq!(page(9, 2), (vec![u64::MAX], true));

@@ -231,10 +231,9 @@ fn read_format(dir: &Path) -> Result<Option<Record>, OpenError> {
         Err(Unreadable::Foreign) => {
             Err(OpenError::new(Problem::Foreign, dir, "its file `format` is not a store's; name another directory"))
         }
-        Err(Unreadable::Newer(version)) => {
+        Err(Unreadable::Version(version)) => {
             let ours = format::FORMAT;
-            let what =
-                format!("its format is version {version}, and this is a server for version {ours}; use the newer server that wrote it");
+            let what = format!("its format is version {version}, and this is a server for version {ours}; use the server that wrote it");
             Err(OpenError::new(Problem::Newer, dir, what))
         }
         Err(Unreadable::Damaged(what)) => Err(OpenError::damaged(dir, format_args!("its record `format`: {what}"))),

@@ -3,7 +3,7 @@
 //! Decides: their layout. Implements `wire-spec.md` section 6.2.
 //! Leaves to others: what each operation changes (`server::namespace`).
 
-use crate::ids::{Ask, Generation, Handle, ObjectId, Want};
+use crate::ids::{Ask, Generation, Handle, ObjectId, Realm, Want};
 use crate::shape::Shown;
 
 codes! {
@@ -46,6 +46,8 @@ body! {
         /// Of an ephemeral file, the handle of the session that made it; 0: it is not ephemeral. It goes with that session, or with the
         /// one that has reclaimed from it after a restart.
         pub owner: Handle,
+        /// The realm to which it belongs; of a directory that begins one, that one. It never changes.
+        pub realm: Realm,
     }
 }
 
@@ -64,6 +66,7 @@ impl Attr {
         mtime_ns: 0,
         ctime_ns: 0,
         owner: Handle(0),
+        realm: Realm::TREE,
     };
 
     /// Whether the object goes when its owner's session ends.

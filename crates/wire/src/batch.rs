@@ -11,6 +11,7 @@ use crate::field::{Fault, Field, List, Malformed, Reader, Writer};
 use crate::ids::{Ask, ObjectId, Terms};
 use crate::limits::MADE_BASE;
 use crate::names::{Create, Link, Mkdir, Rename, Rmdir, Symlink, Unlink};
+use crate::realm::{MakeRealm, SetQuota};
 use crate::registry::{Kind, Message};
 use crate::shape::{Case, Shape};
 use crate::xattr::{RemoveXattr, SetXattr};
@@ -92,7 +93,7 @@ macro_rules! items {
     };
 }
 
-items!(SetAttr, Create, Mkdir, Symlink, Link, Unlink, Rmdir, Rename, Write, SetXattr, RemoveXattr);
+items!(SetAttr, Create, Mkdir, Symlink, Link, Unlink, Rmdir, Rename, MakeRealm, SetQuota, Write, SetXattr, RemoveXattr);
 
 body! {
     /// Agent to server: several mutations in order, as one.

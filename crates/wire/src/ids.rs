@@ -9,13 +9,16 @@ use core::fmt;
 
 number! {
     /// An agent incarnation's standing with one server incarnation: a random number, 0 only in handshakes.
-    SessionId "{:016x}" Hex,
+    SessionId u64 8 "{:016x}" Hex,
     /// The public name of a session: a random number that says who is who to other agents and proves nothing. 0 names nobody.
-    Handle "{:016x}" Hex,
+    Handle u64 8 "{:016x}" Hex,
     /// A file, directory or symbolic link; never used again after it is gone. 0 names nothing, 1 is the root directory.
-    ObjectId "#{}" Object,
+    ObjectId u64 8 "#{}" Object,
     /// One grant of a lock: increases over all grants of the store; 0 means no grant. Also the first fencing token of its run.
-    Generation "{}" Decimal,
+    Generation u64 8 "{}" Decimal,
+    /// A realm: the directory that begins it and all below, but for the realms that begin there. 1 is that of the whole tree, 0 names none;
+    /// never used again after it is gone.
+    Realm u32 4 "{}" Decimal,
 }
 
 macro_rules! identities {
@@ -200,4 +203,9 @@ impl Terms<'_> {
         held: List::of(&[]),
         expect: List::of(&[]),
     };
+}
+
+impl Realm {
+    /// The realm of the root directory, around all others.
+    pub const TREE: Self = Self(1);
 }

@@ -181,25 +181,25 @@ macro_rules! codes {
     };
 }
 
-/// Declares a typed 64-bit number, shown as its format string and its [`crate::Shown`] say.
+/// Declares a typed number, shown as its format string and its [`crate::Shown`] say.
 macro_rules! number {
-    ($($(#[$meta:meta])* $name:ident $format:literal $shown:ident),* $(,)?) => { $(
+    ($($(#[$meta:meta])* $name:ident $int:ident $bytes:literal $format:literal $shown:ident),* $(,)?) => { $(
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-        pub struct $name(pub u64);
+        pub struct $name(pub $int);
 
         impl crate::Field<'_> for $name {
             const TYPE: &'static str = stringify!($name);
             const SHAPE: &'static crate::Shape =
-                &crate::Shape::Number { ty: stringify!($name), bytes: 8, signed: false, shown: crate::Shown::$shown };
-            const LEN: usize = 8;
+                &crate::Shape::Number { ty: stringify!($name), bytes: $bytes, signed: false, shown: crate::Shown::$shown };
+            const LEN: usize = $bytes;
             #[inline]
             fn get(r: &mut crate::Reader<'_>) -> Result<Self, crate::Malformed> {
-                u64::get(r).map(Self)
+                $int::get(r).map(Self)
             }
             #[inline]
             fn skip(r: &mut crate::Reader<'_>) -> Result<(), crate::Malformed> {
-                u64::skip(r)
+                $int::skip(r)
             }
             #[inline]
             fn put(&self, w: &mut crate::Writer) {

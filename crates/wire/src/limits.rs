@@ -49,6 +49,8 @@ pub const XATTR_VALUE_MAX: usize = 64 << 10;
 pub const XATTRS_MAX: usize = 128;
 /// Most bytes that the values of all extended attributes of one object have together.
 pub const XATTR_BYTES_MAX: usize = 64 << 10;
+/// Most realms around each other, that of the tree included.
+pub const REALM_DEPTH_MAX: usize = 16;
 /// Most former sessions that one HELLO can name.
 pub const FORMER_MAX: usize = 8;
 /// Longest label of an agent, in bytes.

@@ -8,7 +8,7 @@
 use crate::field::{Fault, Field, Malformed, Reader, Writer};
 use crate::ids::{Ask, Terms};
 use crate::shape::{FieldInfo, Shape};
-use crate::{answer, attr, batch, content, control, handshake, locks, names, notice, recovery, watch, xattr};
+use crate::{answer, attr, batch, content, control, handshake, locks, names, notice, realm, recovery, watch, xattr};
 use alloc::vec::Vec;
 
 /// Who sends a message.
@@ -273,6 +273,9 @@ registry! {
     0x48 Unlink        "UNLINK"         Agent  Request/Mutation names::Unlink<'a>;
     0x49 Rmdir         "RMDIR"          Agent  Request/Mutation names::Rmdir<'a>;
     0x4A Rename        "RENAME"         Agent  Request/Mutation names::Rename<'a>;
+    0x4B MakeRealm     "MKREALM"        Agent  Request/Mutation realm::MakeRealm<'a>;
+    0x4C SetQuota      "SETQUOTA"       Agent  Request/Mutation realm::SetQuota<'a>;
+    0x4D ListRealms    "LIST_REALMS"    Agent  Request/Read     realm::ListRealms;
     0x50 Read          "READ"           Agent  Request/Read     content::Read;
     0x51 Stage         "STAGE"          Agent  Request/Session  content::Stage<'a>;
     0x52 Write         "WRITE"          Agent  Request/Mutation content::Write<'a>;

@@ -9,6 +9,7 @@ use crate::field::{Bytes8, Bytes16, Fault, Field, List, Malformed, Reader, Write
 use crate::ids::{AgentId, Generation, LockId, Mode, ObjectId, StoreId};
 use crate::locks::{Holder, LockRow};
 use crate::names::Entry;
+use crate::realm::{Limited, RealmRows};
 use crate::recovery::{OutcomeTold, Reclaimed};
 use crate::shape::{Case, FieldInfo, Shape, Shown};
 use crate::status::Status;
@@ -124,6 +125,10 @@ replies! {
     0x10 Watched "WATCHED" Watched,
     /// What a batch did.
     0x11 Batched "BATCHED" Batched<'a>,
+    /// A mutation failed with EDQUOT: a quota is used up.
+    0x12 Limited "LIMITED" Limited,
+    /// Realms and their use.
+    0x13 RealmRows "REALM_ROWS" RealmRows<'a>,
 }
 
 body! {

@@ -7,13 +7,14 @@
 use crate::{
     Ack, AgentId, Alive, Ask, Attr, Batch, BatchFailed, Bytes8, Bytes16, CacheGrant, Cancel, CancelOutcome, Cancelled, Challenge, Changed,
     Claim, Create, Data, Demand, Done, Effect, EndReason, EndSession, Ended, Entry, Expect, Failed, Fate, FormerClaim, FormerFate,
-    Generation, GetAttr, GetXattr, Grant, Granted, Handle, Held, Hello, Hint, Holder, Item, ItemResult, Keep, KeepAlive, Known, Link, List,
-    ListLocks, ListXattr, Listing, Lock, LockClass, LockId, LockRefused, LockRow, LockRows, LockWait, Lookup, Message, Mkdir, Mode, Nack,
-    NackReason, ObjectId, ObjectKind, Outcome, OutcomeTold, PathChallenge, PathResponse, Pending, Probe, Queued, Read, ReadDir, Receipt,
-    ReceiptAnswer, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseItem, Released,
-    ReleasedItem, RemoveXattr, Rename, RenameRule, Reply, RequestResult, Rmdir, RowState, ServerReport, ServerStatus, SessionFate,
-    SessionId, SetAttr, SetMask, SetXattr, Stage, Standing, Stated, Status, StoreId, Symlink, Terms, Unlink, Unwatch, WaitOver, Walked,
-    Want, Watch, WatchEvent, Watched, Welcome, Write, Xattr, XattrNames, XattrRule,
+    Generation, GetAttr, GetXattr, Grant, Granted, Handle, Held, Hello, Hint, Holder, Item, ItemResult, Keep, KeepAlive, Known, Limit,
+    Limited, Link, List, ListLocks, ListRealms, ListXattr, Listing, Lock, LockClass, LockId, LockRefused, LockRow, LockRows, LockWait,
+    Lookup, MakeRealm, Message, Mkdir, Mode, Nack, NackReason, ObjectId, ObjectKind, Outcome, OutcomeTold, PathChallenge, PathResponse,
+    Pending, Probe, Queued, Read, ReadDir, Realm, RealmRow, RealmRows, Receipt, ReceiptAnswer, Reclaim, ReclaimComplete, ReclaimItem,
+    Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseItem, Released, ReleasedItem, RemoveXattr, Rename, RenameRule, Reply,
+    RequestResult, Rmdir, RowState, ServerReport, ServerStatus, SessionFate, SessionId, SetAttr, SetMask, SetQuota, SetXattr, Stage,
+    Standing, Stated, Status, StoreId, Symlink, Terms, Unlink, Unwatch, WaitOver, Walked, Want, Watch, WatchEvent, Watched, Welcome, Write,
+    Xattr, XattrNames, XattrRule,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -35,6 +36,7 @@ const ATTR: Attr = Attr {
     mtime_ns: 1_700_000_000_000_000_002,
     ctime_ns: -1,
     owner: Handle(0),
+    realm: Realm(1),
 };
 const DIR: Attr = Attr { object: ObjectId(1), kind: ObjectKind::Directory, mode: 0o755, nlink: 2, ..ATTR };
 const TERMS: Terms<'static> = Terms {
@@ -57,7 +59,7 @@ const RECLAIM_ITEM: ReclaimItem =
 const NAME: Bytes8<'static> = Bytes8(b"nightly");
 const XATTR: Bytes8<'static> = Bytes8(b"user.a");
 /// One item of every kind; the later ones name what the first two make.
-const ITEMS: [Item<'static>; 11] = {
+const ITEMS: [Item<'static>; 13] = {
     let (ask, terms, dir, object) = (Ask::NONE, Terms::NONE, ObjectId::made_by(0), ObjectId::made_by(1));
     [
         Item::Mkdir(Mkdir { ask, dir: ObjectId(1), name: NAME, mode: 0o755, uid: 1, gid: 2, terms }),
@@ -91,6 +93,8 @@ const ITEMS: [Item<'static>; 11] = {
         }),
         Item::Unlink(Unlink { ask, dir, name: Bytes8(b"l"), force: false, terms }),
         Item::Rmdir(Rmdir { ask, dir: ObjectId(1), name: Bytes8(b"old"), terms }),
+        Item::MakeRealm(MakeRealm { ask, dir: ObjectId(1), name: Bytes8(b"team"), mode: 0o755, uid: 1, gid: 2, terms }),
+        Item::SetQuota(SetQuota { ask, root: ObjectId::made_by(11), objects: Some(1_000), bytes: None, terms }),
     ]
 };
 
@@ -172,6 +176,20 @@ pub fn reply_samples() -> Vec<Reply<'static>> {
         Reply::Watched(Watched { attr: Attr { owner: Handle(0x0102_0304_0506_0708), ..ATTR } }),
         Reply::Batched(crate::Batched {
             items: List::of(&[ItemResult { object: ObjectId(42), version: 3 }, ItemResult { object: ObjectId(43), version: 0 }]),
+        }),
+        Reply::Limited(Limited { limit: Limit::Bytes, realm: Realm(7), used: 4_000, bound: 4_096 }),
+        Reply::RealmRows(RealmRows {
+            end: true,
+            rows: List::of(&[RealmRow {
+                realm: Realm(7),
+                parent: Realm(1),
+                root: ObjectId(42),
+                objects: 9,
+                objects_max: 0,
+                bytes: 4_000,
+                bytes_max: 4_096,
+                place: Bytes16(b"/teams/web"),
+            }]),
         }),
     ]
 }
@@ -297,6 +315,9 @@ fn request_samples() -> Vec<Message<'static>> {
             force: false,
             terms,
         }),
+        Message::MakeRealm(MakeRealm { ask, dir, name, mode: 0o755, uid: 1, gid: 2, terms }),
+        Message::SetQuota(SetQuota { ask, root: object, objects: None, bytes: Some(4_096), terms }),
+        Message::ListRealms(ListRealms { ask, realm: Realm(0), after: Realm(6) }),
         Message::Read(Read { ask, object, offset: 4_096, length: 65_536, version: 3, want: Want::Shared }),
         Message::Stage(Stage { ask, stage: 1, total: 2_000, offset: 1_000, data: Bytes16(b"piece") }),
         Message::Write(Write { ask, object, offset: 0, truncate: true, stage: 0, data: Bytes16(b"hello"), terms }),

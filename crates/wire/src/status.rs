@@ -52,10 +52,14 @@ statuses! {
     E2BIG = 7 "E2BIG" "too much for one request",
     /// An agent's word to its user: the lock that it tried is held by somebody else.
     EAGAIN = 11 "EAGAIN" "the lock is held by somebody else",
+    /// The rights in the realm do not suffice (section 11.9).
+    EACCES = 13 "EACCES" "permission denied",
     /// The object is in use: an advisory lock protects it (section 11.4).
     EBUSY = 16 "EBUSY" "the object is in use",
     /// The name exists.
     EEXIST = 17 "EEXIST" "file exists",
+    /// A name would lead from one realm into another (section 11.9).
+    EXDEV = 18 "EXDEV" "the two are in different realms",
     /// Not a directory.
     ENOTDIR = 20 "ENOTDIR" "not a directory",
     /// Is a directory.
@@ -84,6 +88,8 @@ statuses! {
     EPROTO = 71 "EPROTO" "the server's answer does not fit the request",
     /// The object named by id is gone.
     ESTALE = 116 "ESTALE" "stale object",
+    /// A quota of a realm is reached (section 11.9).
+    EDQUOT = 122 "EDQUOT" "a quota is used up",
     /// The request or its wait was cancelled, or its grant came back unseen.
     ECANCELED = 125 "ECANCELED" "operation cancelled",
     /// A bound of the server is reached; try again after the hint.

@@ -78,7 +78,7 @@ fn bugs(_: &BugsArgs, _: &mut dyn Write) -> io::Result<u8> {
 fn bugs(args: &BugsArgs, out: &mut dyn Write) -> io::Result<u8> {
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let terms = ledger::Terms {
-        bugs: if args.only.is_empty() { Bug::ALL.to_vec() } else { args.only.clone() },
+        bugs: if args.only.is_empty() { ledger::drawn() } else { args.only.clone() },
         campaigns: args.campaigns,
         seeds: args.seeds,
         budget: args.duration,

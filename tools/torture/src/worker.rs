@@ -290,7 +290,8 @@ impl User {
             return true;
         }
         for path in [format!("/{}", self.name), directory_of(&self.name, life)] {
-            match self.client.create_dir(path).wait() {
+            // Each begins a realm: what it holds is counted in it, and in the one around it.
+            match self.client.create_realm(path).wait() {
                 Ok(_) => {}
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
                 Err(_) => return false,

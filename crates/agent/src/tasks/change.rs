@@ -60,9 +60,13 @@ impl Task {
                 let (dir, name) = self.new_name(at, path, Status::EISDIR)?;
                 Mutation::Create { dir, name, exclusive: *exclusive, ephemeral: *ephemeral, owner: checked(*owner)? }
             }
-            Command::Mkdir { owner, .. } => {
+            Command::Mkdir { owner, .. } | Command::MakeRealm { owner, .. } => {
                 let (dir, name) = self.name(at, |_| Status::EEXIST)?;
-                Mutation::Mkdir { dir, name, owner: checked(*owner)? }
+                Mutation::Mkdir { dir, name, realm: matches!(command, Command::MakeRealm { .. }), owner: checked(*owner)? }
+            }
+            Command::SetQuota { objects, bytes, .. } => {
+                let (root, _) = self.object_at(at).ok_or(NOT_AN_ANSWER)?;
+                Mutation::SetQuota { root, objects: *objects, bytes: *bytes }
             }
             Command::Symlink { path, points_to, owner } => {
                 check_target(points_to)?;
@@ -178,9 +182,8 @@ pub(super) const LEGS: usize = 2;
 /// The path whose name an item makes.
 fn made_path(item: &Command) -> Option<&Bytes> {
     match item {
-        Command::Create { path, .. } | Command::Mkdir { path, .. } | Command::Symlink { path, .. } | Command::Link { path, .. } => {
-            Some(path)
-        }
+        Command::Create { path, .. } | Command::Mkdir { path, .. } | Command::MakeRealm { path, .. } => Some(path),
+        Command::Symlink { path, .. } | Command::Link { path, .. } => Some(path),
         Command::Rename { to, .. } => Some(to),
         _ => None,
     }
@@ -284,6 +287,8 @@ pub(super) const fn is_one_change(command: &Command) -> bool {
         command,
         Command::Create { .. }
             | Command::Mkdir { .. }
+            | Command::MakeRealm { .. }
+            | Command::SetQuota { .. }
             | Command::Symlink { .. }
             | Command::Link { .. }
             | Command::Unlink { .. }

@@ -8,13 +8,13 @@
 use super::request::Request;
 use super::task::{Call, Desk, Flow, Stage, Task};
 use super::upload::check_attribute;
-use crate::api::{Command, Listed, LockInfo, OpError, Output};
+use crate::api::{Command, Listed, LockInfo, OpError, Output, RealmInfo};
 use crate::cache::{Body, Directory, View};
 use crate::tasks::walk::NOT_AN_ANSWER;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::limits::{XATTR_VALUE_MAX, XATTRS_MAX};
-use cistern_wire::{Attr, Listing, LockRow, LockRows, ObjectId, ObjectKind, Reply, Status, Xattr, XattrNames, is_name};
+use cistern_wire::{Attr, Listing, LockRow, LockRows, ObjectId, ObjectKind, Realm, Reply, Status, Xattr, XattrNames, is_name};
 
 /// How often reading begins again because what is read changed between two pages, before the caller is told (VERSION_CHANGED).
 const VERSIONS_MAX: u32 = 16;
@@ -314,6 +314,42 @@ impl LockPages {
         let last = page.rows.iter().last()?.lock.object;
         let seen = self.rows.iter().rev().take_while(|row| row.object == last).count();
         Some(Request::ListLocks { object: self.object, after_object: last, after_row: u32::try_from(seen).unwrap_or(u32::MAX) })
+    }
+}
+
+impl Task {
+    pub(super) fn list_realms(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
+        let &Command::ListRealms { realm } = &self.command else { return Flow::failed(NOT_AN_ANSWER) };
+        self.stage = Stage::RealmPages(Vec::new());
+        self.ask(desk, Request::ListRealms { realm: realm.unwrap_or_default(), after: Realm(0) });
+        Flow::Wait
+    }
+
+    pub(super) fn heard_realms(&mut self, desk: &mut Desk<'_, '_>, reply: &Reply<'_>) -> Flow {
+        let page = match reply {
+            Reply::RealmRows(page) => page,
+            Reply::Failed(failed) => return Flow::failed(failed.status),
+            _ => return Flow::failed(NOT_AN_ANSWER),
+        };
+        let Stage::RealmPages(rows) = &mut self.stage else { return Flow::failed(NOT_AN_ANSWER) };
+        for row in page.rows {
+            // Each is above the one before, so pages come to an end.
+            if rows.last().is_some_and(|last| last.realm >= row.realm) {
+                return Flow::failed(NOT_AN_ANSWER);
+            }
+            let place = Bytes::copy_from_slice(row.place.0);
+            let cistern_wire::RealmRow { realm, parent, root, objects, objects_max, bytes, bytes_max, .. } = row;
+            rows.push(RealmInfo { realm, parent, root, place, objects, objects_max, bytes, bytes_max });
+        }
+        let last = rows.last().map(|row| row.realm);
+        match (page.end, &self.command, last.filter(|_| !page.rows.is_empty())) {
+            (true, ..) => Flow::End(Ok(Output::Realms(core::mem::take(rows)))),
+            (false, Command::ListRealms { realm: None }, Some(after)) => {
+                self.ask(desk, Request::ListRealms { realm: Realm(0), after });
+                Flow::Wait
+            }
+            _ => Flow::failed(NOT_AN_ANSWER),
+        }
     }
 }
 

@@ -13,8 +13,8 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::limits::HELD_MAX;
 use cistern_wire::{
-    Ask, Attr, Batch, Bytes8, Bytes16, Effect, Expect, Field as _, Generation, Held, Item, List, Message, ObjectId, RenameRule, Reply,
-    SetMask, Terms, Want, XattrRule,
+    Ask, Attr, Batch, Bytes8, Bytes16, Effect, Expect, Field as _, Generation, Held, Item, List, Message, ObjectId, Realm, RenameRule,
+    Reply, SetMask, Terms, Want, XattrRule,
 };
 
 /// WRITE without its data and what it expects: ask 12, object 8, offset 8, truncate 1, stage 8, length 2, terms 21 and one lock of 16.
@@ -41,6 +41,8 @@ pub(crate) enum Request {
     Change { change: Mutation, guard: Option<Guard>, expect: Vec<Expect> },
     /// LIST_LOCKS.
     ListLocks { object: ObjectId, after_object: ObjectId, after_row: u32 },
+    /// LIST_REALMS.
+    ListRealms { realm: Realm, after: Realm },
     /// SERVER_STATUS.
     ServerStatus,
 }
@@ -50,8 +52,10 @@ pub(crate) enum Request {
 pub(crate) enum Mutation {
     /// CREATE.
     Create { dir: ObjectId, name: Bytes, exclusive: bool, ephemeral: bool, owner: Ownership },
-    /// MKDIR.
-    Mkdir { dir: ObjectId, name: Bytes, owner: Ownership },
+    /// MKDIR, or MKREALM.
+    Mkdir { dir: ObjectId, name: Bytes, realm: bool, owner: Ownership },
+    /// SETQUOTA.
+    SetQuota { root: ObjectId, objects: Option<u64>, bytes: Option<u64> },
     /// SYMLINK.
     Symlink { dir: ObjectId, name: Bytes, points_to: Bytes, owner: Ownership },
     /// LINK.
@@ -161,6 +165,9 @@ impl Request {
                 let (object, after_object, after_row) = (*object, *after_object, *after_row);
                 Message::from(cistern_wire::ListLocks { ask: Ask::NONE, object, after_object, after_row, places }).to_bytes()
             }
+            Self::ListRealms { realm, after } => {
+                Message::from(cistern_wire::ListRealms { ask: Ask::NONE, realm: *realm, after: *after }).to_bytes()
+            }
             Self::ServerStatus => Message::from(cistern_wire::ServerStatus { ask: Ask::NONE }).to_bytes(),
         }
     }
@@ -213,7 +220,8 @@ impl Mutation {
             Self::SetAttr { object, .. }
             | Self::Write { object, .. }
             | Self::SetXattr { object, .. }
-            | Self::RemoveXattr { object, .. } => objects.push(*object),
+            | Self::RemoveXattr { object, .. }
+            | Self::SetQuota { root: object, .. } => objects.push(*object),
             Self::Batch { items } => objects.extend(items.iter().flat_map(|item| item.affected(cache))),
         }
         // What a batch makes is nobody's yet.
@@ -246,7 +254,13 @@ impl Mutation {
                 let (dir, name, exclusive, ephemeral, mode, uid, gid) = (*dir, Bytes8(name), *exclusive, *ephemeral, *mode, *uid, *gid);
                 Item::Create(cistern_wire::Create { ask, dir, name, exclusive, mode, uid, gid, ephemeral, terms })
             }
-            Self::Mkdir { dir, name, owner: Ownership { mode, uid, gid } } => {
+            Self::Mkdir { dir, name, realm: true, owner: Ownership { mode, uid, gid } } => {
+                Item::MakeRealm(cistern_wire::MakeRealm { ask, dir: *dir, name: Bytes8(name), mode: *mode, uid: *uid, gid: *gid, terms })
+            }
+            Self::SetQuota { root, objects, bytes } => {
+                Item::SetQuota(cistern_wire::SetQuota { ask, root: *root, objects: *objects, bytes: *bytes, terms })
+            }
+            Self::Mkdir { dir, name, realm: false, owner: Ownership { mode, uid, gid } } => {
                 Item::Mkdir(cistern_wire::Mkdir { ask, dir: *dir, name: Bytes8(name), mode: *mode, uid: *uid, gid: *gid, terms })
             }
             Self::Symlink { dir, name, points_to, owner: Ownership { uid, gid, .. } } => {
@@ -421,8 +435,8 @@ fn alter(body: &mut Body, change: &Mutation, effect: &Effect, effects: List<'_, 
             }
         }
         Mutation::Write { offset, truncate, data, .. } => write(body, *offset, *truncate, data),
-        // Extended attributes are not cached; of a batch nothing is taken in.
-        Mutation::SetXattr { .. } | Mutation::RemoveXattr { .. } | Mutation::Batch { .. } => {}
+        // Extended attributes and quotas are not cached; of a batch nothing is taken in.
+        Mutation::SetQuota { .. } | Mutation::SetXattr { .. } | Mutation::RemoveXattr { .. } | Mutation::Batch { .. } => {}
     }
 }
 
@@ -472,7 +486,9 @@ pub(super) fn subject(change: &Mutation, effects: List<'_, Effect>) -> Option<At
             Mutation::Link { object, .. } | Mutation::SetAttr { object, .. } | Mutation::Write { object, .. } => {
                 effect.attr.object == *object
             }
-            Mutation::SetXattr { object, .. } | Mutation::RemoveXattr { object, .. } => effect.attr.object == *object,
+            Mutation::SetXattr { object, .. } | Mutation::RemoveXattr { object, .. } | Mutation::SetQuota { root: object, .. } => {
+                effect.attr.object == *object
+            }
             Mutation::Unlink { .. } | Mutation::Rmdir { .. } | Mutation::Rename { .. } | Mutation::Batch { .. } => false,
         })
         .map(|effect| effect.attr)

@@ -9,7 +9,7 @@ use super::pages::{DirPages, LockPages, XattrPages};
 use super::read::Reading;
 use super::request::{self, Mutation, Request};
 use super::upload::{Load, Staging, Upload, are_ended};
-use crate::api::{Command, Guard, OpError, Output};
+use crate::api::{Command, Guard, OpError, Output, RealmInfo};
 use crate::cache::{Cache, View};
 use crate::call::{self, Answer, Outbound, TaskId, Timer};
 use crate::tasks::Ctx;
@@ -106,6 +106,8 @@ pub(super) enum Stage {
     XattrPages(XattrPages),
     /// Locks are being listed.
     LockPages(LockPages),
+    /// Realms are being listed.
+    RealmPages(Vec<RealmInfo>),
 }
 
 /// A command that runs.
@@ -379,6 +381,12 @@ impl Task {
                 call.settle(desk, None);
                 Flow::End(Err(OpError::OutcomeUnknown))
             }
+            Answer::Reply(reply @ Reply::Limited(limited)) | Answer::Result(Some(reply @ Reply::Limited(limited)))
+                if call.request.is_mutation() =>
+            {
+                call.settle(desk, Some(reply));
+                Flow::End(Err(OpError::Limited(*limited)))
+            }
             Answer::Reply(reply) => {
                 self.changed |= matches!(reply, Reply::Changed(_) | Reply::Batched(_));
                 call.settle(desk, Some(reply));
@@ -434,6 +442,7 @@ impl Task {
             Stage::Uploading(_) => self.heard_uploading(desk, call, reply),
             Stage::XattrPages(_) => self.heard_xattr(desk, call, reply),
             Stage::LockPages(_) => self.heard_rows(desk, reply),
+            Stage::RealmPages(_) => self.heard_realms(desk, reply),
             Stage::Asked => match &self.command {
                 Command::Stat { .. } => self.heard_stat(desk, call, reply),
                 Command::ReadLink { .. } => self.heard_link(desk, call, reply),
@@ -450,7 +459,7 @@ impl Call {
         if let Request::Change { change, .. } = &self.request {
             match reply {
                 // It did nothing.
-                Some(Reply::Failed(_) | Reply::BatchFailed(_)) => {}
+                Some(Reply::Failed(_) | Reply::BatchFailed(_) | Reply::Limited(_)) => {}
                 Some(Reply::Changed(changed)) if desk.taking => {
                     let mut view = View { cache: desk.ctx.cache, open: false, taking: true };
                     request::absorb(&mut view, change, &self.held, changed.effects);
@@ -477,5 +486,5 @@ impl Call {
 
 /// Whether a reply says what became of a mutation.
 const fn is_outcome(reply: &Reply<'_>) -> bool {
-    matches!(reply, Reply::Failed(_) | Reply::Changed(_) | Reply::Batched(_) | Reply::BatchFailed(_))
+    matches!(reply, Reply::Failed(_) | Reply::Changed(_) | Reply::Batched(_) | Reply::BatchFailed(_) | Reply::Limited(_))
 }

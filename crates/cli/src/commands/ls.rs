@@ -26,28 +26,30 @@ impl Run for Ls {
         let several = self.paths.len() > 1;
         ctx.each(&self.paths, |ctx, path| {
             let detail = self.long || ctx.is_json();
-            let rows = rows(ctx.agent()?, path, detail)?;
+            let (realm, rows) = rows(ctx.agent()?, path, detail)?;
             let head = if several { format!("{path}:\n") } else { String::new() };
-            let text = if self.long { show::columns(&rows.iter().map(cells).collect::<Vec<_>>()) } else { names(&rows) };
+            let text = if self.long { show::columns(&rows.iter().map(|row| cells(row, realm)).collect::<Vec<_>>()) } else { names(&rows) };
             ctx.print_rows(&rows, head + &text)
         })
     }
 }
 
-fn rows(agent: &mut Backend, path: &Text, detail: bool) -> Result<Vec<EntryRow>, Failure> {
+/// The rows, and the realm to which they belong but for those that begin another.
+fn rows(agent: &mut Backend, path: &Text, detail: bool) -> Result<(u32, Vec<EntryRow>), Failure> {
     let attr = agent.stat(path, true)?;
     if attr.is(FileType::Directory) {
-        return agent.list(path, detail);
+        return Ok((attr.realm, agent.list(path, detail)?));
     }
-    Ok(vec![EntryRow { name: path.clone(), object: attr.object, kind: attr.kind.clone(), attr: Some(attr) }])
+    Ok((attr.realm, vec![EntryRow { name: path.clone(), object: attr.object, kind: attr.kind.clone(), attr: Some(attr) }]))
 }
 
 fn names(rows: &[EntryRow]) -> String {
     rows.iter().map(|row| row.name.to_string()).collect::<Vec<_>>().join("\n")
 }
 
-fn cells(row: &EntryRow) -> Vec<String> {
-    let name = row.name.to_string();
+fn cells(row: &EntryRow, realm: u32) -> Vec<String> {
+    let begun = row.attr.as_ref().map(|attr| attr.realm).filter(|begun| *begun != realm);
+    let name = begun.map_or_else(|| row.name.to_string(), |begun| format!("{}  (realm {begun})", row.name));
     match &row.attr {
         Some(a) => vec![
             show::mode(a),

@@ -47,8 +47,21 @@ impl Run for Mv {
         }
         let moved = agent.call(Request::Rename { from: from.clone(), to: to.clone(), rule, force: self.override_locks });
         let moved = moved.map_err(|failure| if self.no_clobber { failure.precondition("EEXIST") } else { failure });
+        let moved = moved.map_err(|failure| across_realms(failure, &from, &to));
         moved.map(drop).map_err(|failure| holder::named(agent, failure, &[&from, &to], "; --override-locks moves it nevertheless"))
     }
+}
+
+/// Copying is for a person to decide: locks, watches and other names stay with what is left behind.
+fn across_realms(failure: Failure, from: &Text, to: &Text) -> Failure {
+    if failure.code != "EXDEV" {
+        return failure;
+    }
+    let message = format!(
+        "{from} to {to}: they are in different realms, and nothing moves from one into another. Copy it, then remove the original: \
+         `cistern export` and `cistern import`, of a file `cistern cat` and `cistern put`, then `cistern rm`"
+    );
+    Failure { message, ..failure }
 }
 
 fn is_directory(agent: &mut Backend, path: &Text) -> Result<bool, Failure> {

@@ -1,6 +1,6 @@
 //! What was asked for, out of an answer.
 
-use super::{Attributes, Done, EntryRow, Failure, Hold, Lease, LockRow, News, Report, Response};
+use super::{Attributes, Done, EntryRow, Failure, Hold, Lease, LockRow, News, RealmRow, Report, Response};
 use crate::execute::EXIT_SOFTWARE;
 use crate::text::{Blob, Text};
 
@@ -24,6 +24,7 @@ answers! {
     data -> (Attributes, Blob): Self::Data { attr, data } => (attr, data);
     link -> Text: Self::Link(target) => target;
     locks -> Vec<LockRow>: Self::Locks(rows) => rows;
+    realms -> Vec<RealmRow>: Self::Realms(rows) => rows;
     server -> Report: Self::Server(report) => report;
     pong -> u64: Self::Pong { round_trip_us } => round_trip_us;
     lease -> Lease: Self::Lease(lease) => lease;

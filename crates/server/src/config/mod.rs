@@ -436,12 +436,14 @@ pub struct NamespaceLimits {
     pub bytes_max: u64,
     /// Most names of a file, and most subdirectories of a directory.
     pub links_max: u32,
+    /// Most realms within that of the tree.
+    pub realms_max: usize,
 }
 
 impl Default for NamespaceLimits {
-    /// 10,000,000 objects, 64 GiB, 65,000 links.
+    /// 10,000,000 objects, 64 GiB, 65,000 links, 10,000 realms.
     fn default() -> Self {
-        Self { objects_max: 10_000_000, bytes_max: 64 << 30, links_max: 65_000 }
+        Self { objects_max: 10_000_000, bytes_max: 64 << 30, links_max: 65_000, realms_max: 10_000 }
     }
 }
 

@@ -8,10 +8,11 @@
 //! Leaves to others: what to change (`names`, `content`, `xattr`).
 
 use super::content::Content;
-use crate::store::{Counter, EntryRecord, ObjectRecord, ReadError, View, XattrRecord};
+use super::plan::{Frame, PlanError};
+use crate::store::{Counter, EntryRecord, ObjectRecord, ReadError, RealmRecord, View, XattrRecord};
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::{Attr, Handle, ObjectId, ObjectKind, SessionId, Status};
+use cistern_wire::{Attr, Handle, ObjectId, ObjectKind, Realm, SessionId, Status};
 
 /// What becomes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +87,8 @@ pub(super) struct Draft {
     pub(super) contents: Vec<Filling>,
     /// Extended attributes, each object once.
     pub(super) xattrs: Vec<Xattrs>,
+    /// Realms that are made or whose quotas change; when the draft is complete, all that change, with their use after it. `None`: it goes.
+    pub(super) realms: Vec<(Realm, Option<RealmRecord>)>,
     pub(super) removes: Vec<Removal>,
     /// What each item so far was about.
     pub(super) subjects: Vec<ObjectId>,
@@ -101,6 +104,8 @@ pub(super) struct Birth {
     pub(super) size: u64,
     /// Of an ephemeral file, the handle of the session that makes it; otherwise 0.
     pub(super) owner: Handle,
+    /// That of its directory, or the one that it begins.
+    pub(super) realm: Realm,
 }
 
 impl Draft {
@@ -109,6 +114,7 @@ impl Draft {
         self.entries.clear();
         self.contents.clear();
         self.xattrs.clear();
+        self.realms.clear();
         self.removes.clear();
         self.subjects.clear();
     }
@@ -147,14 +153,15 @@ impl Draft {
         parent: ObjectId,
         name: &[u8],
         birth: &Birth,
-        wall_ns: i64,
+        frame: &Frame,
     ) -> Result<ObjectId, ReadError> {
+        let wall_ns = frame.wall_ns;
         let object = ObjectId(view.counter(Counter::NextObject)? + self.made());
-        let Birth { kind, mode, uid, gid, nlink, size, owner } = *birth;
+        let Birth { kind, mode, uid, gid, nlink, size, owner, realm } = *birth;
         let (atime_ns, mtime_ns, ctime_ns) = (wall_ns, wall_ns, wall_ns);
-        let attr = Attr { object, version: 1, kind, mode, nlink, uid, gid, size, atime_ns, mtime_ns, ctime_ns, owner };
+        let attr = Attr { object, version: 1, kind, mode, nlink, uid, gid, size, atime_ns, mtime_ns, ctime_ns, owner, realm };
         self.put_entry(parent, name, Some(EntryRecord { object, kind }));
-        let record = ObjectRecord { attr, parent, name: Bytes::copy_from_slice(name), xattrs: 0 };
+        let record = ObjectRecord { attr, parent, name: Bytes::copy_from_slice(name), xattrs: 0, creator: frame.creator };
         self.touched.push(Touched { before: 0, record, fate: Fate::Made });
         Ok(object)
     }
@@ -216,11 +223,13 @@ impl Draft {
     }
 
     /// Makes sure that everything that committing reads is in memory.
-    pub(super) fn check(&self, view: &View<'_>) -> Result<(), ReadError> {
+    pub(super) fn check(&mut self, view: &View<'_>) -> Result<(), PlanError> {
         let counters = super::join(view.counter(Counter::NextObject), view.counter(Counter::Bytes));
         super::join(counters, view.counter(Counter::Objects))?;
         let old = self.contents.iter().filter(|filling| !self.is_new(filling.object));
-        old.map(|filling| filling.content.check(view, filling.object)).try_for_each(|checked| checked)
+        old.map(|filling| filling.content.check(view, filling.object)).try_for_each(|checked| checked)?;
+        // All of it, or none, is in the tree's realm, most often.
+        if self.touched.iter().any(|touched| touched.record.attr.realm != Realm::TREE) { self.count_uses(view) } else { Ok(()) }
     }
 
     /// Writes all of it into the open batch; [`Self::check`] has made sure that nothing lacks. `data`: what each item brings.
@@ -236,6 +245,7 @@ impl Draft {
             content.commit(view, *object, data.get(*item).copied().unwrap_or_default(), self.is_new(*object))?;
         }
         self.commit_objects(view, maker);
+        self.realms.iter().for_each(|(realm, record)| view.put_realm(*realm, *record));
         for Xattrs { object, record, .. } in &self.xattrs {
             view.put_xattrs(*object, record.clone());
         }
@@ -249,6 +259,9 @@ impl Draft {
         if used + gone > 0 {
             view.set_counter(Counter::NextObject, next + used);
             view.set_counter(Counter::Objects, (objects + made).saturating_sub(gone));
+        }
+        if let Some(next) = self.next_realm() {
+            view.set_counter(Counter::NextRealm, next);
         }
         if more != less {
             view.set_counter(Counter::Bytes, (bytes + more).saturating_sub(less));

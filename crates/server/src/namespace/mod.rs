@@ -12,6 +12,7 @@
 //! | `draft` | what a mutation is about to change, and what an item of a BATCH sees of those before it |
 //! | `names` | CREATE, MKDIR, SYMLINK, LINK, UNLINK, RMDIR, RENAME |
 //! | `content` | SETATTR, WRITE, and what a file's blocks hold |
+//! | `realms` | MKREALM, SETQUOTA, LIST_REALMS; how use is counted and bounded |
 //! | `xattr` | GETXATTR, LISTXATTR, SETXATTR, REMOVEXATTR |
 //! | `read` | LOOKUP, GETATTR, READ, READDIR, a path of an object for people |
 //! | `staging` | contents and values of several datagrams |
@@ -21,6 +22,7 @@ mod draft;
 mod names;
 mod plan;
 mod read;
+mod realms;
 pub mod staging;
 #[cfg(test)]
 mod tests;
@@ -31,11 +33,12 @@ pub use plan::{Applied, Became, Mutation, MutationCx, Plan, PlanError, carried, 
 pub use read::{Places, Reading};
 
 use crate::config::NamespaceLimits;
+use crate::ids::PrincipalId;
 use crate::store::{Counter, ObjectRecord, ReadError, View};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::limits::{NAME_MAX, ROOT};
-use cistern_wire::{Attr, Handle, ObjectId, ObjectKind, Stated, Status, is_name};
+use cistern_wire::{Attr, Handle, ObjectId, ObjectKind, Realm, Stated, Status, is_name};
 use draft::Draft;
 
 /// Runs operations; keeps only its bounds and buffers that are used again.
@@ -115,8 +118,9 @@ fn boot(view: &mut View<'_>, wall_ns: i64) -> Result<(), ReadError> {
         mtime_ns: wall_ns,
         ctime_ns: wall_ns,
         owner: Handle(0),
+        realm: Realm::TREE,
     };
-    view.put_object(ObjectRecord { attr, parent: root, name: Bytes::new(), xattrs: 0 });
+    view.put_object(ObjectRecord { attr, parent: root, name: Bytes::new(), xattrs: 0, creator: PrincipalId::ANYBODY });
     view.new_directory(root);
     view.set_counter(Counter::NextObject, ROOT + 1);
     view.set_counter(Counter::Objects, 1);

@@ -13,7 +13,7 @@ use crate::store::{Counter, EntryRecord, ReadError, View};
 use bytes::Bytes;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::{ROOT, SYMLINK_MAX};
-use cistern_wire::{Create, Handle, Link, Mkdir, ObjectId, ObjectKind, Rename, RenameRule, Rmdir, Status, Symlink, Unlink};
+use cistern_wire::{Create, Handle, Link, Mkdir, ObjectId, ObjectKind, Realm, Rename, RenameRule, Rmdir, Status, Symlink, Unlink};
 
 impl Draft {
     pub(super) fn create(&mut self, view: &View<'_>, frame: &Frame, m: &Create<'_>) -> Result<ObjectId, ReadError> {
@@ -38,8 +38,9 @@ impl Draft {
                 let at = self.show(view, dir)?;
                 self.change_entries(at, frame.wall_ns, 1, 0);
                 let owner = if m.ephemeral { frame.handle } else { Handle(0) };
-                let birth = Birth { kind: ObjectKind::File, mode: m.mode, uid: m.uid, gid: m.gid, nlink: 1, size: 0, owner };
-                self.make(view, dir, m.name.0, &birth, frame.wall_ns)
+                let realm = self.touched[at].record.attr.realm;
+                let birth = Birth { kind: ObjectKind::File, mode: m.mode, uid: m.uid, gid: m.gid, nlink: 1, size: 0, owner, realm };
+                self.make(view, dir, m.name.0, &birth, frame)
             }
         }
     }
@@ -50,8 +51,9 @@ impl Draft {
         let at = self.free_name(view, dir, m.name.0)?;
         self.check_links(frame, at)?;
         self.change_entries(at, frame.wall_ns, 1, 1);
-        let birth = Birth { kind: ObjectKind::Directory, mode: m.mode, uid: m.uid, gid: m.gid, nlink: 2, size: 0, owner: Handle(0) };
-        self.make(view, dir, m.name.0, &birth, frame.wall_ns)
+        let realm = self.touched[at].record.attr.realm;
+        let birth = Birth { kind: ObjectKind::Directory, mode: m.mode, uid: m.uid, gid: m.gid, nlink: 2, size: 0, owner: Handle(0), realm };
+        self.make(view, dir, m.name.0, &birth, frame)
     }
 
     pub(super) fn symlink(&mut self, view: &View<'_>, frame: &Frame, m: &Symlink<'_>) -> Result<ObjectId, ReadError> {
@@ -66,8 +68,9 @@ impl Draft {
         let at = self.free_name(view, dir, m.name.0)?;
         self.change_entries(at, frame.wall_ns, 1, 0);
         let size = target.len() as u64;
-        let birth = Birth { kind: ObjectKind::Symlink, mode: 0o777, uid: m.uid, gid: m.gid, nlink: 1, size, owner: Handle(0) };
-        let object = self.make(view, dir, m.name.0, &birth, frame.wall_ns)?;
+        let realm = self.touched[at].record.attr.realm;
+        let birth = Birth { kind: ObjectKind::Symlink, mode: 0o777, uid: m.uid, gid: m.gid, nlink: 1, size, owner: Handle(0), realm };
+        let object = self.make(view, dir, m.name.0, &birth, frame)?;
         self.fill(object, Content::Write { before: 0, offset: 0, len: target.len(), truncate: false });
         Ok(object)
     }
@@ -80,6 +83,7 @@ impl Draft {
             return Err(Status::EPERM.into());
         }
         let dir_at = self.free_name(view, dir, m.name.0)?;
+        one_realm(attr.realm, self.touched[dir_at].record.attr.realm)?;
         if attr.nlink >= frame.limits.links_max {
             return Err(Status::EMLINK.into());
         }
@@ -121,7 +125,7 @@ impl Draft {
     }
 
     /// A directory in which a name is free.
-    fn free_name(&mut self, view: &View<'_>, dir: ObjectId, name: &[u8]) -> Result<usize, ReadError> {
+    pub(super) fn free_name(&mut self, view: &View<'_>, dir: ObjectId, name: &[u8]) -> Result<usize, ReadError> {
         check_name(name)?;
         let (_, entry) = join(self.directory(view, dir), self.entry(view, dir, name))?;
         if entry.is_some() {
@@ -147,6 +151,13 @@ impl Draft {
     }
 }
 
+/// Whether a name may lead from one realm to the other.
+fn one_realm(from: Realm, to: Realm) -> Result<(), Status> {
+    //= wire-spec.md#11-9-realms-and-rights
+    //# LINK and RENAME MUST fail with EXDEV, and change nothing, where a name would lead from one realm into another.
+    if from == to || bugs::is(Bug::R1) { Ok(()) } else { Err(Status::EXDEV) }
+}
+
 /// What a RENAME touches: both directories by number, and in their places in the draft, and the object moved.
 struct Move {
     from: ObjectId,
@@ -163,7 +174,8 @@ impl Draft {
         let (from, to) = (self.named(m.from_dir)?, self.named(m.to_dir)?);
         let dirs = join(self.directory(view, from), self.directory(view, to));
         let names = join(self.entry(view, from, m.from_name.0), self.entry(view, to, m.to_name.0));
-        let (_, (source, target)) = join(dirs, names)?;
+        let ((from_attr, to_attr), (source, target)) = join(dirs, names)?;
+        one_realm(from_attr.realm, to_attr.realm)?;
         let source = source.ok_or(Status::ENOENT)?;
         self.entered(view, source.object)?;
         match (m.rule, target) {

@@ -4,8 +4,8 @@
 //!
 //! | operation | affects, in the order of its answer |
 //! |---|---|
-//! | SETATTR, WRITE, SETXATTR, REMOVEXATTR | the object |
-//! | CREATE, MKDIR, SYMLINK | the directory; the new object |
+//! | SETATTR, WRITE, SETXATTR, REMOVEXATTR, SETQUOTA | the object |
+//! | CREATE, MKDIR, MKREALM, SYMLINK | the directory; the new object |
 //! | CREATE of a file that exists | nothing; the file is shown as it is |
 //! | LINK | the directory; the object |
 //! | UNLINK | the directory; the object |
@@ -21,12 +21,13 @@
 
 use super::draft::{Draft, Fate, Removal};
 use super::{Namespace, NamespaceLimits};
+use crate::ids::PrincipalId;
 use crate::store::{Counter, Query, ReadError, View};
 use alloc::vec::Vec;
 use cistern_wire::limits::{BATCH_MAX, BATCH_OBJECTS_MAX, EXPECT_MAX, HELD_MAX};
 use cistern_wire::{
-    Attr, Batched, CacheGrant, Changed, Effect, Expect, Field as _, Handle, Item, ItemResult, List, Message, ObjectId, Reply, SessionId,
-    Status, Terms, Writer,
+    Attr, Batched, CacheGrant, Changed, Effect, Expect, Field as _, Handle, Item, ItemResult, Limited, List, Message, ObjectId, Reply,
+    SessionId, Status, Terms, Writer,
 };
 
 /// A request that changes the namespace.
@@ -139,6 +140,8 @@ pub struct MutationCx {
     pub requester: SessionId,
     /// That session's handle: what it makes ephemeral names it by that.
     pub handle: Handle,
+    /// Who it is: what is made tells that.
+    pub creator: PrincipalId,
     /// Nanoseconds since 1970.
     pub wall_ns: i64,
 }
@@ -155,6 +158,8 @@ pub enum PlanError {
         /// The item of a batch by which it fails.
         item: Option<u16>,
     },
+    /// A quota is used up.
+    Limited(Limited),
 }
 
 impl From<ReadError> for PlanError {
@@ -240,6 +245,7 @@ pub(super) struct Frame {
     pub(super) limits: NamespaceLimits,
     pub(super) wall_ns: i64,
     pub(super) handle: Handle,
+    pub(super) creator: PrincipalId,
     /// Whether the answer tells what each item was about.
     pub(super) batch: bool,
 }
@@ -265,6 +271,8 @@ impl Draft {
             Item::Write(m) => self.write(view, frame, m, data.len()),
             Item::SetXattr(m) => self.set_xattr(view, frame, m, data),
             Item::RemoveXattr(m) => self.remove_xattr(view, frame, m),
+            Item::MakeRealm(m) => self.make_realm(view, frame, m),
+            Item::SetQuota(m) => self.set_quota(view, frame, m),
         }?;
         self.subjects.push(subject);
         // As many as its sender can name as suspended.
@@ -281,8 +289,8 @@ impl Namespace {
         data: &'n [&'n [u8]],
         cx: MutationCx,
     ) -> Result<Plan<'n>, PlanError> {
-        let MutationCx { requester, handle, wall_ns } = cx;
-        let frame = Frame { limits: self.limits, wall_ns, handle, batch: mutation.is_batch() };
+        let MutationCx { requester, handle, creator, wall_ns } = cx;
+        let frame = Frame { limits: self.limits, wall_ns, handle, creator, batch: mutation.is_batch() };
         self.draft.clear();
         let terms = mutation.terms();
         //= wire-spec.md#6-2-requests

@@ -223,7 +223,7 @@ pub(crate) fn stripped(reply: &[u8], out: &mut Vec<u8>) {
             let effects: Vec<Effect> = changed.effects.iter().map(|effect| Effect { grant: CacheGrant::NONE, ..effect }).collect();
             Reply::Changed(Changed { effects: List::of(&effects) }).put(out);
         }
-        Reply::Failed(_) | Reply::Done(_) | Reply::Batched(_) | Reply::BatchFailed(_) => reply.put(out),
+        Reply::Failed(_) | Reply::Done(_) | Reply::Batched(_) | Reply::BatchFailed(_) | Reply::Limited(_) => reply.put(out),
         _ => {}
     }
 }

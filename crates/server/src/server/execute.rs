@@ -5,7 +5,7 @@
 //! Invariant: until a run has all it needs it changes nothing.
 //! Leaves to others: what the operations mean (`namespace`), who may hold what (`locks`), standing and at-most-once (`requests`).
 
-use crate::ids::{FlowId, LockSlot};
+use crate::ids::{FlowId, LockSlot, PrincipalId};
 use crate::locks::{LockOutcome, LockTable, Row, Turn};
 use crate::namespace::staging::Stages;
 use crate::namespace::{Mutation, MutationCx, Places, Plan, PlanError, Reading, carried, staged};
@@ -24,8 +24,9 @@ use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::BATCH_MAX;
 use cistern_wire::{
-    Ack, BatchFailed, Bytes8, Bytes16, CacheGrant, Failed, Field as _, Granted, Handle, Kind, List, ListLocks, Lock, LockClass, LockId,
-    LockRefused, LockRow, LockRows, LockWait, Message, ObjectId, Raw, Reply, RowState, SessionId, Stage, Status, Terms, Want,
+    Ack, BatchFailed, Bytes8, Bytes16, CacheGrant, Failed, Field as _, Granted, Handle, Kind, Limited, List, ListLocks, ListRealms, Lock,
+    LockClass, LockId, LockRefused, LockRow, LockRows, LockWait, Message, ObjectId, Raw, Reply, RowState, SessionId, Stage, Status, Terms,
+    Want,
 };
 
 /// Retry hint for BUSY, in milliseconds.
@@ -47,6 +48,8 @@ pub(crate) enum Stop {
         /// The item of a batch by which it failed.
         item: Option<u16>,
     },
+    /// It would use more than a realm may.
+    Limited(Limited),
 }
 
 impl From<Status> for Stop {
@@ -75,6 +78,7 @@ impl From<PlanError> for Stop {
         match error {
             PlanError::NotCached(queries) => Blocked::Load(queries).into(),
             PlanError::Failed { status, item } => Self::Failed { status, item },
+            PlanError::Limited(limited) => Self::Limited(limited),
         }
     }
 }
@@ -130,6 +134,7 @@ impl Server {
         match message {
             Message::Stage(m) => self.stage(call, m),
             Message::ListLocks(m) => self.list_locks(call, m, seen),
+            Message::ListRealms(m) => self.list_realms(call, m, seen),
             Message::Watch(m) => self.watch_object(call, m, seen),
             Message::Unwatch(m) => self.unwatch_object(call, m),
             Message::ServerStatus(_) => self.server_status(call, seen),
@@ -180,7 +185,7 @@ impl Server {
     fn try_mutate(&mut self, call: Call, mutation: &Mutation<'_>, seen: &Seen) -> Run {
         let (now, session, in_grace) = (self.now, call.key.id(), self.in_grace());
         let handle = self.sessions.get(call.key).map_or(Handle(0), |session| session.handle);
-        let cx = MutationCx { requester: session, handle, wall_ns: self.wall.at(now) };
+        let cx = MutationCx { requester: session, handle, creator: PrincipalId::ANYBODY, wall_ns: self.wall.at(now) };
         // Parts of the machine by themselves: a plan borrows the namespace.
         let Self { store, namespace, locks, stages, ephemerals, watches, sessions, grace, config, reply_buffer: reply, scheduler, .. } =
             self;
@@ -391,6 +396,15 @@ impl Server {
             bound_ms: holder.bound_ms,
             place: Bytes16(place),
         }
+    }
+
+    fn list_realms(&mut self, call: Call, message: &ListRealms, seen: &Seen) -> Run {
+        let mut reply = self.scratch();
+        let room = usize::from(call.limit) - Ack::AROUND;
+        let listed = self.namespace.list_realms(&self.store.view(seen), message, room, &mut reply);
+        self.reply_buffer = reply;
+        listed?;
+        Ok(Done::Reply(Repeatable::Reads))
     }
 
     fn server_status(&mut self, call: Call, seen: &Seen) -> Run {

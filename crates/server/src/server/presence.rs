@@ -8,7 +8,7 @@
 //! Leaves to others: whom a change concerns (`presence`), delivery and its failure, probing of owners (`delivery`).
 
 use crate::config::PresenceLimits;
-use crate::ids::{LockSlot, SessionKey};
+use crate::ids::{LockSlot, PrincipalId, SessionKey};
 use crate::locks::{LockTable, Turn};
 use crate::namespace::{Applied, Became, Mutation, MutationCx};
 use crate::presence::{Change, Ephemerals, REMOVALS_MAX, Watches};
@@ -147,6 +147,8 @@ impl Server {
         match bounded(progress, self.remove(object, turn)) {
             Err(Stop::Blocked(blocked)) => return self.suspend(id, Origin::RemoveEphemeral { object, progress }, blocked),
             Ok(()) => {}
+            // What takes something away reaches no quota.
+            Err(Stop::Limited(_)) => self.ephemerals.put_off(now.plus(RETRY), object),
             Err(Stop::Failed { status, .. }) => {
                 warn!(
                     "{}: the ephemeral file {object} cannot be removed: {status}; tries again in {RETRY:?}; if it goes on, run `cisternd check`",
@@ -162,7 +164,7 @@ impl Server {
     /// Removes an ephemeral file by the open batch, if it is there and `may` says of what that affects that it can be done.
     fn remove(&mut self, object: ObjectId, may: impl FnOnce(&mut LockTable, &[ObjectId]) -> Result<(), Stop>) -> Result<(), Stop> {
         let by = SessionKey::SERVER.id();
-        let cx = MutationCx { requester: by, handle: Handle(0), wall_ns: self.wall.at(self.now) };
+        let cx = MutationCx { requester: by, handle: Handle(0), creator: PrincipalId::ANYBODY, wall_ns: self.wall.at(self.now) };
         let seen = Seen::default();
         let Self { store, namespace, locks, ephemerals, watches, sessions, config, .. } = self;
         let mut view = store.view(&seen);

@@ -310,6 +310,14 @@ impl Server {
                     self.pending(call.key, call.nonce, echo);
                 }
             }
+            Err(Stop::Limited(limited)) => {
+                if call.progress.in_line {
+                    self.locks.leave(call.id);
+                }
+                self.reply_buffer.clear();
+                limited.put_reply(&mut self.reply_buffer);
+                self.conclude(call, raw, Ok(Done::Reply(Repeatable::Changes)), seen);
+            }
             Err(Stop::Failed { status, item }) => {
                 if call.progress.in_line {
                     self.locks.leave(call.id);

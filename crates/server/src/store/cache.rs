@@ -7,7 +7,9 @@
 use super::directory::Directory;
 use super::loading::Pages;
 use super::record::counter_to_bytes;
-use super::{Batch, BatchId, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, Query, Seen, SessionRecord, View};
+use super::{
+    Batch, BatchId, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, Query, RealmRecord, Seen, SessionRecord, View,
+};
 use crate::config::CacheLimits;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,7 +17,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_link::index::{Index, hash};
 use cistern_link::slab::Slab;
-use cistern_wire::{Handle, ObjectId, SessionId};
+use cistern_wire::{Handle, ObjectId, Realm, SessionId};
 use core::cell::Cell;
 use hashbrown::HashMap;
 
@@ -64,6 +66,7 @@ pub(super) enum Deleted {
     Name(ObjectId, Box<[u8]>),
     Object(ObjectId),
     Block(ObjectId, u32),
+    Realm(Realm),
 }
 
 /// Values loaded from the store, and what batches not durable yet write.
@@ -75,6 +78,8 @@ pub struct StoreCache {
     pub(super) blocks: HashMap<(ObjectId, u32), Slot<Bytes>>,
     /// Never forgotten.
     pub(super) counters: [Option<Slot<u64>>; Counter::ALL.len()],
+    /// All realms within that of the tree, once they were read; none is ever forgotten before it is gone.
+    pub(super) realms: BTreeMap<Realm, Slot<RealmRecord>>,
     /// Questions that the store has not answered.
     pub(super) asked: BTreeSet<Query>,
     /// Those of them that were not handed over yet.
@@ -93,6 +98,8 @@ pub struct StoreCache {
     pub(super) left_behind: usize,
     /// Units that could not be read.
     pub(super) broken: Vec<Unit>,
+    /// The realms recorded at the start, as far as they were read.
+    pub(super) recorded_realms: Pages<Realm, RealmRecord>,
     /// The sessions recorded at the start, as far as they were read.
     pub(super) sessions: Pages<SessionId, SessionRecord>,
     /// The ephemeral files recorded at the start, as far as they were read.
@@ -112,6 +119,7 @@ impl StoreCache {
             directories: HashMap::new(),
             blocks: HashMap::new(),
             counters: [const { None }; Counter::ALL.len()],
+            realms: BTreeMap::new(),
             asked: BTreeSet::new(),
             questions: VecDeque::new(),
             open: 1,
@@ -122,6 +130,7 @@ impl StoreCache {
             deleted: VecDeque::new(),
             left_behind: 0,
             broken: Vec::new(),
+            recorded_realms: Pages::default(),
             sessions: Pages::default(),
             ephemerals: Pages::default(),
             outcomes: BTreeMap::new(),
@@ -217,6 +226,10 @@ impl StoreCache {
             Key::Xattrs(id) => self.sealed_block(*id, XATTRS),
             Key::Counter(counter) => match self.counters[counter.index()].as_ref()?.known {
                 Known::Present(value) => Some(counter_to_bytes(value).into()),
+                _ => None,
+            },
+            Key::Realm(realm) => match &self.realms.get(realm)?.known {
+                Known::Present(record) => Some(record.to_bytes().into()),
                 _ => None,
             },
             Key::Session(_) | Key::Outcome(..) | Key::Ephemeral(..) => None,
@@ -351,6 +364,14 @@ impl StoreCache {
         self.touch(old, || block_key(id, n));
     }
 
+    pub(super) fn write_realm(&mut self, realm: Realm, value: Option<RealmRecord>) {
+        if value.is_none() {
+            self.deleted.push_back((self.open, Deleted::Realm(realm)));
+        }
+        let old = self.realms.insert(realm, Slot::written(value, self.open));
+        self.touch(old.map_or(0, |slot| slot.batch), || Key::Realm(realm));
+    }
+
     /// A directory that was just made has no entries: nothing has to be asked.
     pub(super) fn new_directory(&mut self, dir: ObjectId) {
         self.change_directory(dir, Directory::make);
@@ -398,7 +419,7 @@ impl StoreCache {
 pub(super) const fn directory_of(query: &Query) -> Option<ObjectId> {
     match query {
         Query::Get(Key::Entry(dir, _)) | Query::Scan { dir, .. } => Some(*dir),
-        Query::Get(_) | Query::Sessions { .. } | Query::Ephemerals { .. } => None,
+        Query::Get(_) | Query::Records { .. } => None,
     }
 }
 

@@ -17,15 +17,10 @@ impl Query {
                 let (entries, end) = page(values, Key::Entry(*dir, after.clone()), *limit, name);
                 Answer::Entries { entries, end }
             }
-            Self::Sessions { after, limit } => {
-                let id = |key: &Key| if let Key::Session(id) = key { Some(*id) } else { None };
-                let (records, end) = page(values, Key::Session(*after), *limit, id);
-                Answer::Sessions { records, end }
-            }
-            Self::Ephemerals { after, limit } => {
-                let file = |key: &Key| if let Key::Ephemeral(session, object) = key { Some((*session, *object)) } else { None };
-                let (records, end) = page(values, Key::Ephemeral(after.0, after.1), *limit, file);
-                Answer::Ephemerals { records, end }
+            Self::Records { after, limit } => {
+                let tag = after.tag();
+                let (records, end) = page(values, after.clone(), *limit, |key| (key.tag() == tag).then(|| key.clone()));
+                Answer::Records { records, end }
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::config::LEASE_MAX;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_wire::limits::NAME_MAX;
-use cistern_wire::{Handle, ObjectId, SessionId};
+use cistern_wire::{Handle, ObjectId, Realm, SessionId};
 use core::fmt;
 
 /// The value of [`Counter::Epoch`] in a store that was never restored.
@@ -47,12 +47,23 @@ pub enum Counter {
     /// Largest T by which the server may still have to wait for leases that it gave, in microseconds, rounded up: written before the
     /// first of them is given, and lowered only when no older one can be valid (sections 11.1 and 11.7).
     Wait = 8,
+    /// Realms below this one were given out; never goes back.
+    NextRealm = 9,
 }
 
 impl Counter {
     /// Every counter, in order of code.
-    pub const ALL: [Self; 8] =
-        [Self::NextObject, Self::Objects, Self::Bytes, Self::Tokens, Self::Incarnation, Self::Epoch, Self::Restored, Self::Wait];
+    pub const ALL: [Self; 9] = [
+        Self::NextObject,
+        Self::Objects,
+        Self::Bytes,
+        Self::Tokens,
+        Self::Incarnation,
+        Self::Epoch,
+        Self::Restored,
+        Self::Wait,
+        Self::NextRealm,
+    ];
 
     /// Its place in [`Self::ALL`].
     #[must_use]
@@ -70,6 +81,8 @@ pub enum Key {
     Session(SessionId),
     /// What became of the newest mutation of a session among those whose nonce has this remainder by its window (section 11.2).
     Outcome(SessionId, u16),
+    /// The record of a realm within that of the tree: of that one the counters tell all.
+    Realm(Realm),
     /// The record of an object.
     Object(ObjectId),
     /// A name in a directory.
@@ -98,6 +111,7 @@ impl core::error::Error for KeyError {}
 const COUNTER: u8 = 0x01;
 const SESSION: u8 = 0x02;
 const OUTCOME: u8 = 0x03;
+const REALM: u8 = 0x04;
 const OBJECT: u8 = 0x10;
 const ENTRY: u8 = 0x11;
 const BLOCK: u8 = 0x12;
@@ -122,6 +136,10 @@ impl Key {
                 tagged(bytes, OUTCOME, session.0);
                 bytes.extend_from_slice(&slot.to_be_bytes());
             }
+            Self::Realm(realm) => {
+                bytes.push(REALM);
+                bytes.extend_from_slice(&realm.0.to_be_bytes());
+            }
             Self::Object(object) => tagged(bytes, OBJECT, object.0),
             Self::Entry(dir, name) => {
                 tagged(bytes, ENTRY, dir.0);
@@ -144,6 +162,7 @@ impl Key {
     pub fn encoded_len(&self) -> usize {
         match self {
             Self::Counter(_) => 2,
+            Self::Realm(_) => 5,
             Self::Session(_) | Self::Object(_) | Self::Xattrs(_) => 9,
             Self::Outcome(..) => 11,
             Self::Entry(_, name) => 9 + name.len(),
@@ -162,6 +181,9 @@ impl Key {
             let [code] = rest else { return Err(KeyError) };
             return Counter::ALL.into_iter().find(|counter| *counter as u8 == *code).map(Self::Counter).ok_or(KeyError);
         }
+        if let (REALM, Ok(realm)) = (*tag, rest.try_into()) {
+            return Ok(Self::Realm(Realm(u32::from_be_bytes(realm))));
+        }
         let (number, rest) = rest.split_first_chunk().ok_or(KeyError)?;
         let number = u64::from_be_bytes(*number);
         match (*tag, rest) {
@@ -176,6 +198,12 @@ impl Key {
             (XATTRS, []) => Ok(Self::Xattrs(ObjectId(number))),
             _ => Err(KeyError),
         }
+    }
+
+    /// The byte with which every encoded key of its kind begins.
+    #[must_use]
+    pub fn tag(&self) -> u8 {
+        self.to_bytes().first().copied().unwrap_or_default()
     }
 
     /// The bytes with which every encoded entry of `dir` begins.
@@ -203,6 +231,7 @@ mod tests {
             proptest::sample::select(Counter::ALL.to_vec()).prop_map(Key::Counter),
             id.clone().prop_map(|n| Key::Session(SessionId(n))),
             (id.clone(), any::<u16>()).prop_map(|(n, slot)| Key::Outcome(SessionId(n), slot)),
+            any::<u32>().prop_map(|n| Key::Realm(Realm(n))),
             id.clone().prop_map(|n| Key::Object(ObjectId(n))),
             (id.clone(), proptest::collection::vec(any::<u8>(), 1..5)).prop_map(|(n, name)| Key::Entry(ObjectId(n), name.into())),
             (id.clone(), any::<u32>()).prop_map(|(n, block)| Key::Block(ObjectId(n), block)),
@@ -242,7 +271,9 @@ mod tests {
 
     #[test]
     fn damaged_keys_are_errors() {
-        for bytes in [&b""[..], &[COUNTER], &[COUNTER, 9], &[COUNTER, 1, 1], &[OBJECT, 0], &[0x77, 0, 0, 0, 0, 0, 0, 0, 1]] {
+        for bytes in
+            [&b""[..], &[COUNTER], &[COUNTER, 99], &[COUNTER, 1, 1], &[REALM, 0, 0, 1], &[OBJECT, 0], &[0x77, 0, 0, 0, 0, 0, 0, 0, 1]]
+        {
             assert_eq!(Key::from_bytes(bytes), Err(KeyError), "{bytes:?}");
         }
         let nameless = Key::entry_prefix(ObjectId(1));

@@ -11,7 +11,8 @@ use super::cache::{
 use super::directory::Directory;
 use super::record::counter_from_bytes;
 use super::{
-    Answer, BLOCK_LEN, EntryRecord, EphemeralRecord, Key, Loaded, ObjectRecord, OutcomeRecord, Query, ReadError, SessionRecord, XattrRecord,
+    Answer, BLOCK_LEN, EntryRecord, EphemeralRecord, Key, Loaded, ObjectRecord, OutcomeRecord, Query, ReadError, RealmRecord,
+    SessionRecord, XattrRecord,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -36,14 +37,20 @@ impl StoreCache {
                 self.loaded_value(key, value)
             }
             Query::Scan { dir, after, .. } => self.loaded_page(dir, &after, answer),
-            Query::Sessions { after, .. } => {
-                let page = if let Answer::Sessions { records, end } = answer { Some((records, end)) } else { None };
+            Query::Records { after: Key::Session(after), .. } => {
+                let page = page(answer, |key| if let Key::Session(id) = key { Some(id) } else { None });
                 self.sessions.loaded(after, page, |bytes| SessionRecord::from_bytes(bytes).ok())
             }
-            Query::Ephemerals { after, .. } => {
-                let page = if let Answer::Ephemerals { records, end } = answer { Some((records, end)) } else { None };
-                self.ephemerals.loaded(after, page, |bytes| EphemeralRecord::from_bytes(bytes).ok())
+            Query::Records { after: Key::Ephemeral(made_by, object), .. } => {
+                let page = page(answer, |key| if let Key::Ephemeral(made_by, object) = key { Some((made_by, object)) } else { None });
+                self.ephemerals.loaded((made_by, object), page, |bytes| EphemeralRecord::from_bytes(bytes).ok())
             }
+            Query::Records { after: Key::Realm(after), .. } => {
+                let page = page(answer, |key| if let Key::Realm(realm) = key { Some(realm) } else { None });
+                self.recorded_realms.loaded(after, page, |bytes| RealmRecord::from_bytes(bytes).ok())
+            }
+            // Nobody asks for others so.
+            Query::Records { .. } => true,
         }
     }
 
@@ -84,7 +91,7 @@ impl StoreCache {
                 sane
             }
             // These are read all together, when the server starts.
-            Key::Session(_) | Key::Ephemeral(..) => true,
+            Key::Session(_) | Key::Ephemeral(..) | Key::Realm(_) => true,
         }
     }
 
@@ -101,7 +108,7 @@ impl StoreCache {
         let sane = self.change_directory(dir, |directory| {
             let sane = match answer {
                 Answer::Entries { entries, end } => directory.scanned(after, entries, end),
-                Answer::Value(_) | Answer::Sessions { .. } | Answer::Ephemerals { .. } | Answer::Failed => false,
+                Answer::Value(_) | Answer::Records { .. } | Answer::Failed => false,
             };
             directory.broken |= !sane;
             sane
@@ -115,6 +122,13 @@ impl StoreCache {
             self.broken.push(unit);
         }
     }
+}
+
+/// Records of one kind, and whether these are all; `None`: it could not be read, or there is another among them.
+fn page<K>(answer: Answer, of: impl Fn(Key) -> Option<K>) -> Option<(Vec<(K, Bytes)>, bool)> {
+    let Answer::Records { records, end } = answer else { return None };
+    let records = records.into_iter().map(|(key, value)| Some((of(key)?, value)));
+    Some((records.collect::<Option<_>>()?, end))
 }
 
 /// What a value of the store says; `None`: it could not be read.
@@ -187,6 +201,11 @@ impl StoreCache {
                     self.bytes -= OBJECT_WEIGHT;
                     self.left_behind += 1;
                     self.forget_directory(id);
+                }
+            }
+            Deleted::Realm(realm) => {
+                if self.realms.get(&realm).is_some_and(|slot| is_gone(slot, durable)) {
+                    self.realms.remove(&realm);
                 }
             }
             Deleted::Block(id, n) => {
@@ -292,6 +311,9 @@ const SESSIONS_PAGE: u32 = 1_024;
 /// Records of ephemeral files in a page: some 100 KiB of them.
 const EPHEMERALS_PAGE: u32 = 4_096;
 
+/// Records of realms in a page: some 50 KiB of them.
+const REALMS_PAGE: u32 = 1_024;
+
 /// All records of one kind that the store had at the start, read page by page, each understood: a session that is not known of could lose its
 /// locks to others before its time, an ephemeral file would never be removed.
 #[derive(Debug)]
@@ -353,7 +375,7 @@ impl StoreCache {
     /// # Errors
     /// [`ReadError`]: not in memory, or unreadable (EIO).
     pub fn know_sessions(&self) -> Result<(), ReadError> {
-        self.sessions.are_known(|after| Query::Sessions { after, limit: SESSIONS_PAGE })
+        self.sessions.are_known(|after| Query::Records { after: Key::Session(after), limit: SESSIONS_PAGE })
     }
 
     /// The records of sessions that the store had at the start, in order of the ids; empty the second time.
@@ -361,12 +383,26 @@ impl StoreCache {
         core::mem::take(&mut self.sessions.records)
     }
 
+    /// Makes sure that all realms are known.
+    ///
+    /// # Errors
+    /// [`ReadError`]: not in memory, or unreadable (EIO).
+    pub fn know_realms(&self) -> Result<(), ReadError> {
+        self.recorded_realms.are_known(|after| Query::Records { after: Key::Realm(after), limit: REALMS_PAGE })
+    }
+
+    /// From now on views show the realms that the store had at the start.
+    pub fn keep_realms(&mut self) {
+        let recorded = core::mem::take(&mut self.recorded_realms.records);
+        self.realms.extend(recorded.into_iter().map(|(realm, record)| (realm, Slot::loaded(Known::Present(record)))));
+    }
+
     /// Makes sure that [`Self::take_ephemerals`] has all records of ephemeral files that the store had at the start.
     ///
     /// # Errors
     /// [`ReadError`]: not in memory, or unreadable (EIO).
     pub fn know_ephemerals(&self) -> Result<(), ReadError> {
-        self.ephemerals.are_known(|after| Query::Ephemerals { after, limit: EPHEMERALS_PAGE })
+        self.ephemerals.are_known(|after| Query::Records { after: Key::Ephemeral(after.0, after.1), limit: EPHEMERALS_PAGE })
     }
 
     /// The records of ephemeral files that the store had at the start, in order of their keys; empty the second time.

@@ -13,6 +13,7 @@ mod directory;
 mod in_memory;
 mod key;
 mod loading;
+mod realm;
 mod record;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -20,6 +21,7 @@ mod view;
 
 pub use cache::{Memory, StoreCache};
 pub use key::{Counter, FIRST_EPOCH, ID_BITS, Key, KeyError, NEW_CLUSTER, RESTORED, WAIT_MAX_US};
+pub use realm::RealmRecord;
 pub use record::{
     EntryRecord, EphemeralRecord, ObjectRecord, OutcomeRecord, RecordError, SessionRecord, XattrRecord, counter_from_bytes,
     counter_to_bytes,
@@ -30,7 +32,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::{Handle, ObjectId, SessionId};
+use cistern_wire::ObjectId;
 
 /// Bytes of contents in one block of a file. The last one is shorter, and what is missing reads as zeros.
 pub const BLOCK_LEN: usize = 64 * 1024;
@@ -52,17 +54,10 @@ pub enum Query {
         /// Most entries wanted, at least 1.
         limit: u32,
     },
-    /// The first `limit` records of sessions whose id is above one, in order of their ids → [`Answer::Sessions`].
-    Sessions {
-        /// The id above which it begins; 0, which no session has: from the first.
-        after: SessionId,
-        /// Most records wanted, at least 1.
-        limit: u32,
-    },
-    /// The first `limit` records of ephemeral files after one, in order of their keys → [`Answer::Ephemerals`].
-    Ephemerals {
-        /// The session and the object after which it begins; zeros: from the first.
-        after: (Handle, ObjectId),
+    /// The first `limit` records after a key, of its kind, in order of their keys → [`Answer::Records`].
+    Records {
+        /// The key after which it begins; there need not be such a record.
+        after: Key,
         /// Most records wanted, at least 1.
         limit: u32,
     },
@@ -80,18 +75,11 @@ pub enum Answer {
         /// Whether the directory has no entry after these.
         end: bool,
     },
-    /// Records of sessions.
-    Sessions {
-        /// Id and record, in order of the ids.
-        records: Vec<(SessionId, Bytes)>,
-        /// Whether there is no session above these.
-        end: bool,
-    },
-    /// Records of ephemeral files.
-    Ephemerals {
-        /// Session, object and record, in order.
-        records: Vec<((Handle, ObjectId), Bytes)>,
-        /// Whether there is none after these.
+    /// Records of one kind.
+    Records {
+        /// Key and value, in order of the keys.
+        records: Vec<(Key, Bytes)>,
+        /// Whether there is none of that kind after these.
         end: bool,
     },
     /// The store could not read it; operations that need it fail with EIO.

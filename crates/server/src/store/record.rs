@@ -3,6 +3,7 @@
 //! Decides their layout, each with a version byte in front; blocks of contents are plain bytes. Invariant: a record that does not parse to its
 //! last byte is an error, never a guess. The layouts are the store's own: the wire format may change without them.
 
+use crate::ids::PrincipalId;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -13,11 +14,11 @@ use core::fmt;
 const VERSION: u8 = 1;
 /// Version of the records of sessions: since 2 with the window, and whether the session is unreclaimable; since 3 with the objects of a long one.
 const SESSION_VERSION: u8 = 3;
-/// Version of the records of objects: since 2 with the session that made an ephemeral file.
-const OBJECT_VERSION: u8 = 2;
+/// Version of the records of objects: since 2 with the session that made an ephemeral file; since 3 with realm and creator.
+const OBJECT_VERSION: u8 = 3;
 /// Length of an object's record without its name: version, the attributes but the object's number, parent, length of the name, count of
-/// extended attributes.
-const OBJECT_LEN: usize = 1 + (8 + 1 + 2 + 4 + 4 + 4 + 8 + 3 * 8 + 8) + 8 + 1 + 1;
+/// extended attributes, creator.
+const OBJECT_LEN: usize = 1 + (8 + 1 + 2 + 4 + 4 + 4 + 8 + 3 * 8 + 8 + 4) + 8 + 1 + 1 + 4;
 /// Room for the record of a session with a label of common length.
 const SESSION_ROOM: usize = 96;
 
@@ -60,6 +61,8 @@ pub struct ObjectRecord {
     pub name: Bytes,
     /// How many extended attributes it has; with none it has no [`XattrRecord`](super::XattrRecord).
     pub xattrs: u8,
+    /// Who made it.
+    pub creator: PrincipalId,
 }
 
 /// What the store keeps of a name.
@@ -126,9 +129,11 @@ impl ObjectRecord {
         a.mtime_ns.put(&mut w);
         a.ctime_ns.put(&mut w);
         a.owner.put(&mut w);
+        a.realm.put(&mut w);
         self.parent.put(&mut w);
         Bytes8(&self.name).put(&mut w);
         self.xattrs.put(&mut w);
+        self.creator.0.put(&mut w);
         debug_assert_eq!(w.len(), OBJECT_LEN + self.name.len(), "a record takes no more memory than its bytes");
         w
     }
@@ -152,11 +157,13 @@ impl ObjectRecord {
                 mtime_ns: r.get().map_err(in_object("mtime_ns"))?,
                 ctime_ns: r.get().map_err(in_object("ctime_ns"))?,
                 owner: r.get().map_err(in_object("owner"))?,
+                realm: r.get().map_err(in_object("realm"))?,
             };
             let parent = r.get().map_err(in_object("parent"))?;
             let name: Bytes8<'_> = r.get().map_err(in_object("name"))?;
             let xattrs = r.get().map_err(in_object("xattrs"))?;
-            Ok(Self { attr, parent, name: Bytes::copy_from_slice(name.0), xattrs })
+            let creator = PrincipalId(r.get().map_err(in_object("creator"))?);
+            Ok(Self { attr, parent, name: Bytes::copy_from_slice(name.0), xattrs, creator })
         })
     }
 }
@@ -285,7 +292,7 @@ pub fn counter_from_bytes(bytes: &[u8]) -> Result<u64, RecordError> {
 }
 
 /// A record of so many bytes besides its version.
-fn start(len: usize) -> Vec<u8> {
+pub(super) fn start(len: usize) -> Vec<u8> {
     start_with(VERSION, 1 + len)
 }
 
@@ -301,7 +308,7 @@ fn in_object(field: &'static str) -> impl FnOnce(Malformed) -> Malformed {
 }
 
 /// Reads a versioned record to its last byte.
-fn read<'a, T>(bytes: &'a [u8], body: impl FnOnce(&mut Reader<'a>) -> Result<T, Malformed>) -> Result<T, RecordError> {
+pub(super) fn read<'a, T>(bytes: &'a [u8], body: impl FnOnce(&mut Reader<'a>) -> Result<T, Malformed>) -> Result<T, RecordError> {
     read_as(VERSION, bytes, body)
 }
 
@@ -420,7 +427,7 @@ mod tests {
     use super::*;
     use alloc::collections::BTreeMap;
     use alloc::vec;
-    use cistern_wire::Handle;
+    use cistern_wire::{Handle, Realm};
     use proptest::prelude::*;
 
     fn object() -> ObjectRecord {
@@ -438,10 +445,12 @@ mod tests {
                 mtime_ns: 2,
                 ctime_ns: 3,
                 owner: Handle(7),
+                realm: Realm(9),
             },
             parent: ObjectId(1),
             name: Bytes::from_static(b"jobs"),
             xattrs: 7,
+            creator: PrincipalId(5),
         }
     }
 
@@ -475,14 +484,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_version_two_stay_what_they_are() {
+    fn bytes_of_version_three_stay_what_they_are() {
         let golden = [
-            &[2][..],
+            &[3][..],
             &[0, 0, 0, 0, 0, 0, 0, 3, 2, 0x01, 0xED, 0, 0, 0, 4, 0, 0, 0x03, 0xE8, 0, 0, 0, 100, 0, 0, 0, 0, 0, 0, 0, 2],
             &[0xFF; 8],
-            &[0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 1, 4],
+            &[0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 1, 4],
             b"jobs",
-            &[7],
+            &[7, 0, 0, 0, 5],
         ]
         .concat();
         assert_eq!(object().to_bytes(), golden);
@@ -498,8 +507,8 @@ mod tests {
         longer.push(0);
         assert!(matches!(ObjectRecord::from_bytes(ObjectId(42), &longer), Err(RecordError::Malformed(m)) if m.fault == Fault::Trailing));
         let mut newer = bytes;
-        newer[0] = 3;
-        assert_eq!(ObjectRecord::from_bytes(ObjectId(42), &newer), Err(RecordError::Version(3)));
+        newer[0] = 4;
+        assert_eq!(ObjectRecord::from_bytes(ObjectId(42), &newer), Err(RecordError::Version(4)));
     }
 
     #[test]

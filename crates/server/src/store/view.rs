@@ -7,13 +7,14 @@
 
 use super::cache::{Known, StoreCache, XATTRS};
 use super::directory::{Directory, Page};
-use super::{BatchId, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, Query, XattrRecord};
+use super::{BatchId, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, Query, RealmRecord, XattrRecord};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::{Handle, ObjectId, SessionId, Status};
+use cistern_wire::{Handle, ObjectId, Realm, SessionId, Status};
 use core::cell::Cell;
+use core::ops::Bound::{Excluded, Unbounded};
 
 /// Why an operation cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,6 +150,27 @@ impl<'a> View<'a> {
         self.note(&slot.known, slot.batch).map(|value| value.copied().unwrap_or(0))
     }
 
+    /// The record of a realm within that of the tree.
+    ///
+    /// # Errors
+    /// [`ReadError`]: there is no such realm (EIO), for only what is damaged names one that is gone.
+    pub fn realm(&self, realm: Realm) -> Result<&RealmRecord, ReadError> {
+        let slot = self.cache.realms.get(&realm).ok_or(ReadError::Failed(Status::EIO))?;
+        self.note(&slot.known, slot.batch)?.ok_or(ReadError::Failed(Status::EIO))
+    }
+
+    /// The realms within that of the tree, after one, by number.
+    pub fn realms(&self, after: Realm) -> impl Iterator<Item = (Realm, &RealmRecord)> {
+        let realms = self.cache.realms.range((Excluded(after), Unbounded));
+        realms.filter_map(|(realm, slot)| Some((*realm, self.note(&slot.known, slot.batch).ok()??)))
+    }
+
+    /// How many realms there are within that of the tree.
+    #[must_use]
+    pub fn realm_count(&self) -> usize {
+        self.cache.realms.len()
+    }
+
     /// What the store has in a slot of a session of an earlier start; `None`: nothing.
     ///
     /// # Errors
@@ -217,6 +239,12 @@ impl View<'_> {
     pub(crate) fn set_counter(&mut self, counter: Counter, value: u64) {
         self.wrote();
         self.cache.set_counter(counter, value);
+    }
+
+    /// `None`: the realm is gone.
+    pub(crate) fn put_realm(&mut self, realm: Realm, record: Option<RealmRecord>) {
+        self.wrote();
+        self.cache.write_realm(realm, record);
     }
 
     /// A directory that was just made: nothing about its entries has to be asked.

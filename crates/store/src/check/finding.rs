@@ -103,6 +103,12 @@ faults! {
     OrphanEphemeral Waste "orphan_ephemeral",
     /// An ephemeral file without its record: nothing would remove it; or one that is a directory or has several names.
     BadEphemeral Wrong "bad_ephemeral",
+    /// The record of a realm that nothing begins, or that is within none.
+    BadRealm Wrong "bad_realm",
+    /// An object that is in another realm than its directory, or in one that does not exist.
+    WrongRealm Wrong "wrong_realm",
+    /// The use of a realm is not that of what is in it.
+    WrongUse Wrong "wrong_use",
     /// A counter that is missing, or contradicts what it counts.
     WrongCounter Wrong "wrong_counter",
     /// The record of a session has a value that no session has.
@@ -148,6 +154,7 @@ impl fmt::Display for Place {
             Self::Key(Key::Counter(counter)) => write!(f, "counter {counter:?}"),
             Self::Key(Key::Session(session)) => write!(f, "session {session}"),
             Self::Key(Key::Outcome(session, slot)) => write!(f, "session {session}, outcome {slot}"),
+            Self::Key(Key::Realm(realm)) => write!(f, "realm {realm}"),
             Self::Key(Key::Object(object)) => write!(f, "object {object}"),
             Self::Key(Key::Entry(dir, name)) => write!(f, "directory {dir}, entry \"{}\"", name.escape_ascii()),
             Self::Key(Key::Block(object, n)) => write!(f, "object {object}, block {n}"),

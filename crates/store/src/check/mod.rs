@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `walk` | each record by itself, and beside those before it |
 //! | `tree` | directories as a whole: lost objects, links, loops |
+//! | `realms` | what is in which realm, and how much that is |
 //! | `totals` | the counters, when everything was seen |
 //! | `table` | what is kept of each object meanwhile |
 //! | `places` | paths, by a second look at the objects, only if something was found |
@@ -18,6 +19,7 @@
 
 mod finding;
 mod places;
+mod realms;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -61,6 +63,8 @@ pub struct Report {
     pub blocks: u64,
     /// Sum of the sizes of all files and symbolic links.
     pub content_bytes: u64,
+    /// Realms within that of the tree.
+    pub realms: u64,
     /// Sessions that had not ended.
     pub sessions: u64,
     /// Outcomes kept for them.
@@ -140,6 +144,7 @@ impl Check {
         walk.end_directory();
         walk.end_ephemerals();
         walk.tree();
+        walk.realms();
         walk.totals();
         walk.report.memory = walk.memory();
         let wanted = walk.wanted();

@@ -45,6 +45,8 @@ pub(super) struct Row {
     pub(super) kind: Option<ObjectKind>,
     /// Extended attributes, as its record says.
     pub(super) xattrs: u8,
+    /// The realm, as its record says.
+    pub(super) realm: u32,
     pub(super) marks: u8,
 }
 

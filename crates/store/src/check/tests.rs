@@ -2,11 +2,13 @@
 
 use super::{Check, Fault, Finding, Place, Report, Severity};
 use bytes::Bytes;
+use cistern_server::PrincipalId;
 use cistern_server::store::counter_to_bytes;
 use cistern_server::store::{
-    BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, Key, NEW_CLUSTER, ObjectRecord, OutcomeRecord, RESTORED, SessionRecord, XattrRecord,
+    BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, Key, NEW_CLUSTER, ObjectRecord, OutcomeRecord, RESTORED, RealmRecord, SessionRecord,
+    XattrRecord,
 };
-use cistern_wire::{AgentId, Attr, Done, Field as _, Handle, ObjectId, ObjectKind, Reply, SessionId};
+use cistern_wire::{AgentId, Attr, Done, Field as _, Handle, ObjectId, ObjectKind, Realm, Reply, SessionId};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
@@ -91,8 +93,15 @@ impl Store {
             mtime_ns: times.1,
             ctime_ns: times.2,
             owner: Handle(0),
+            realm: Realm::TREE,
         };
-        let record = ObjectRecord { attr, parent: ObjectId(parent), name: Bytes::copy_from_slice(name.as_bytes()), xattrs: 0 };
+        let record = ObjectRecord {
+            attr,
+            parent: ObjectId(parent),
+            name: Bytes::copy_from_slice(name.as_bytes()),
+            xattrs: 0,
+            creator: PrincipalId::ANYBODY,
+        };
         self.put(&Key::Object(ObjectId(id)), &record.to_bytes());
     }
 
@@ -116,6 +125,15 @@ impl Store {
     fn xattrs(&mut self, id: u64, all: &[(&[u8], &[u8])]) {
         let record = XattrRecord::of(all.iter().copied()).unwrap();
         self.put(&Key::Xattrs(ObjectId(id)), &record.into_bytes());
+    }
+
+    /// `/d/e` begins a realm.
+    fn realm(&mut self, how: impl FnOnce(&mut RealmRecord)) {
+        let mut record = RealmRecord { parent: Realm::TREE, root: ObjectId(INNER), objects: 1, bytes: 2, objects_max: 0, bytes_max: 0 };
+        how(&mut record);
+        self.change(INNER, |dir| dir.attr.realm = Realm(7));
+        self.put(&Key::Realm(Realm(7)), &record.to_bytes());
+        self.count(Counter::NextRealm, 8);
     }
 
     fn session(&mut self, how: impl FnOnce(&mut SessionRecord)) {
@@ -179,6 +197,14 @@ fn a_sound_store_is_clean_and_its_figures_are_told() {
     assert_eq!((report.entries, report.blocks, report.content_bytes), (5, 3, 70_003));
     assert_eq!((report.sessions, report.outcomes, report.records), (1, 1, 24));
     assert_eq!(report.counter(Counter::Incarnation), Some(3));
+}
+
+#[test]
+fn a_realm_s_use_is_told_from_what_is_in_it() {
+    let mut store = sound();
+    store.realm(|_| {});
+    let report = store.check();
+    assert_eq!((told(&report), report.realms), (vec![], 1));
 }
 
 #[test]
@@ -303,6 +329,12 @@ damages! {
     an_ephemeral_file_without_a_record: |s| {
         s.change(FILE, |file| file.attr.owner = Handle(SESSION));
     } => ["bad_ephemeral" at "/d/g", "bad_ephemeral" at "/d/g"];
+    a_realm_of_nothing: |s| { s.realm(|_| {}); s.change(INNER, |dir| dir.attr.realm = Realm::TREE) } => ["bad_realm" at "realm 7"];
+    a_realm_in_a_later_one: |s| s.realm(|realm| realm.parent = Realm(9)) => ["bad_realm" at "realm 7", "wrong_realm" at "/d/e", "bad_realm" at "realm 7"];
+    an_object_in_another_realm: |s| s.change(LINK, |link| link.attr.realm = Realm(7)) => ["wrong_realm" at "/l"];
+    a_realm_with_more_objects_than_there_are: |s| s.realm(|realm| realm.objects = 2) => ["wrong_use" at "realm 7"];
+    a_realm_with_fewer_bytes_than_there_are: |s| s.realm(|realm| realm.bytes = 1) => ["wrong_use" at "realm 7"];
+    a_realm_s_number_that_could_be_given_again: |s| { s.realm(|_| {}); s.count(Counter::NextRealm, 7) } => ["wrong_counter" at "counter NextRealm"];
     objects_counted_wrong: |s| s.count(Counter::Objects, 6) => ["wrong_counter" at "counter Objects"];
     bytes_counted_wrong: |s| s.count(Counter::Bytes, 70_001) => ["wrong_counter" at "counter Bytes"];
     an_id_that_could_be_given_again: |s| s.count(Counter::NextObject, 5) => ["wrong_counter" at "counter NextObject"];

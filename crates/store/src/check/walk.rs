@@ -5,6 +5,7 @@
 //! Invariant: a record that cannot be read is one finding, and nothing is said against others because of it.
 //! Leaves to others: what only the whole tells (`tree`, `totals`).
 
+use super::realms::Realms;
 use super::table::{Row, Table, mark};
 use super::{Fault, Place, Progress, Report};
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use cistern_server::store::{
     BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, SessionRecord, XattrRecord,
 };
 use cistern_wire::limits::{CONTENT_MAX, LABEL_MAX, ROOT, SYMLINK_MAX, WINDOW_MAX, XATTR_BYTES_MAX, XATTR_VALUE_MAX};
-use cistern_wire::{Handle, ObjectId, ObjectKind, Reader, Reply, SessionId};
+use cistern_wire::{Handle, ObjectId, ObjectKind, Reader, Realm, Reply, SessionId};
 use siphasher::sip::SipHasher13;
 use std::collections::BTreeMap;
 use std::hash::Hasher as _;
@@ -39,6 +40,8 @@ pub(super) struct Walk {
     group: Option<Siblings>,
     /// Ephemeral files whose records were not read yet: the handle under which each was made.
     ephemerals: BTreeMap<u64, Handle>,
+    /// Realms, and what was seen in them.
+    pub(super) realms: Realms,
     /// No record was unreadable that would have told of bytes.
     pub(super) bytes_known: bool,
     last: Vec<u8>,
@@ -54,6 +57,7 @@ impl Walk {
             sessions: Vec::new(),
             group: None,
             ephemerals: BTreeMap::new(),
+            realms: Realms::default(),
             bytes_known: true,
             last: Vec::new(),
         }
@@ -76,7 +80,7 @@ impl Walk {
         self.report.find(self.findings_max, fault, place, what.into());
     }
 
-    fn at(&mut self, fault: Fault, key: &Key, what: impl Into<String>) {
+    pub(super) fn at(&mut self, fault: Fault, key: &Key, what: impl Into<String>) {
         self.find(fault, Place::Key(key.clone()), what);
     }
 
@@ -102,6 +106,7 @@ impl Walk {
             Key::Counter(counter) => self.counter(*counter, &key, value),
             Key::Session(session) => self.session(*session, &key, value),
             Key::Outcome(session, slot) => self.outcome(*session, *slot, &key, value),
+            Key::Realm(realm) => self.realm(*realm, &key, value),
             Key::Object(object) => self.object(*object, &key, value),
             Key::Entry(dir, name) => self.entry(*dir, name, &key, value),
             Key::Block(object, n) => self.block(*object, *n, &key, value),
@@ -169,7 +174,8 @@ impl Walk {
             Err(error) => {
                 self.report.unreadable += 1;
                 self.bytes_known = false;
-                let nothing = Row { id: object.0, parent: 0, name: 0, size: 0, nlink: 0, names: 0, kind: None, xattrs: 0, marks: 0 };
+                let nothing =
+                    Row { id: object.0, parent: 0, name: 0, size: 0, nlink: 0, names: 0, kind: None, xattrs: 0, realm: 0, marks: 0 };
                 self.table.push(nothing);
                 return self.at(Fault::BadRecord, key, error.to_string());
             }
@@ -184,6 +190,7 @@ impl Walk {
             names: 0,
             kind: Some(attr.kind),
             xattrs: record.xattrs,
+            realm: attr.realm.0,
             marks: 0,
         });
         match attr.kind {
@@ -191,9 +198,9 @@ impl Walk {
             ObjectKind::File => self.report.files += 1,
             ObjectKind::Symlink => self.report.symlinks += 1,
         }
-        if attr.kind != ObjectKind::Directory {
-            self.report.content_bytes = self.report.content_bytes.saturating_add(attr.size);
-        }
+        let bytes = if attr.kind == ObjectKind::Directory { 0 } else { attr.size };
+        self.report.content_bytes = self.report.content_bytes.saturating_add(bytes);
+        self.realms.add(attr.realm, 1, bytes);
         if attr.is_ephemeral() {
             self.ephemerals.insert(object.0, attr.owner);
             if attr.kind != ObjectKind::File || attr.nlink != 1 {
@@ -269,6 +276,10 @@ impl Walk {
             row.marks |= mark::IN_PLACE;
         }
         let Some(kind) = row.kind else { return };
+        let realm = Realm(row.realm);
+        if let Some(of) = self.table.get(dir.0).filter(|row| row.kind.is_some()).map(|row| Realm(row.realm)) {
+            self.in_realm_of(entry.object, realm, of, key);
+        }
         if kind != entry.kind {
             self.at(Fault::WrongKind, key, format!("it names object {} as {:?}, which is {kind:?}", entry.object, entry.kind));
         }
@@ -352,7 +363,7 @@ impl Walk {
             return self.at(Fault::OrphanXattrs, key, "there is no such object");
         };
         row.marks |= mark::HAS_XATTRS;
-        let (known, said) = (row.kind.is_some(), usize::from(row.xattrs));
+        let (known, said, realm) = (row.kind.is_some(), usize::from(row.xattrs), row.realm);
         let record = match XattrRecord::from_bytes(Bytes::copy_from_slice(value)) {
             Ok(record) => record,
             Err(error) => {
@@ -361,6 +372,7 @@ impl Walk {
             }
         };
         self.report.content_bytes = self.report.content_bytes.saturating_add(record.values_len());
+        self.realms.add(Realm(realm), 0, record.values_len());
         let found = record.iter().count();
         if known && found != said {
             self.at(Fault::BadXattrs, key, format!("there are {found}; its record says {said}"));

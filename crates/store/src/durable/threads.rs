@@ -10,8 +10,7 @@ use crate::engine::{Committed, Writes};
 use crate::space::free;
 use crate::witness::Witness;
 use bytes::Bytes;
-use cistern_server::store::{Answer, Batch, Key, Loaded, Query, StoreEvent};
-use cistern_wire::SessionId;
+use cistern_server::store::{Answer, Batch, Key, KeyError, Loaded, Query, StoreEvent};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -212,26 +211,13 @@ impl Shared {
                 let (entries, end) = self.engine.page(&prefix, &from, most(limit))?;
                 Answer::Entries { entries, end }
             }
-            Query::Sessions { after, limit } => {
-                let from = Key::Session(*after).to_bytes();
+            Query::Records { after, limit } => {
+                let from = after.to_bytes();
                 let (found, end) = self.engine.page(&from[..1], &from, most(limit))?;
-                let id = |key: &[u8]| key.try_into().map(|id| SessionId(u64::from_be_bytes(id)));
-                let records: Result<_, _> = found.into_iter().map(|(key, value)| Ok((id(&key)?, value))).collect();
-                let records = records.map_err(|_: std::array::TryFromSliceError| "a key of a session has a wrong length".to_owned())?;
-                Answer::Sessions { records, end }
-            }
-            Query::Ephemerals { after, limit } => {
-                let from = Key::Ephemeral(after.0, after.1).to_bytes();
-                let (found, end) = self.engine.page(&from[..1], &from, most(limit))?;
-                let mut records = Vec::with_capacity(found.len());
-                for (rest, value) in found {
-                    let key = Key::from_bytes(&[&from[..1], &rest].concat());
-                    let Ok(Key::Ephemeral(session, object)) = key else {
-                        return Err("a key of an ephemeral file has a wrong length".to_owned());
-                    };
-                    records.push(((session, object), value));
-                }
-                Answer::Ephemerals { records, end }
+                let key = |rest: &[u8]| Key::from_bytes(&[&from[..1], rest].concat());
+                let records: Result<_, _> = found.into_iter().map(|(rest, value)| Ok((key(&rest)?, value))).collect();
+                let records = records.map_err(|_: KeyError| "there is a key of this kind that this version does not know".to_owned())?;
+                Answer::Records { records, end }
             }
         })
     }

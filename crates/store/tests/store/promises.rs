@@ -54,12 +54,13 @@ fn pages_of_directories_and_sessions_are_those_of_the_store_in_memory() {
     assert_eq!(names("", 2), (vec![b"a".to_vec(), b"b".to_vec()], false));
     assert_eq!(names("b", 2), (vec![b"c".to_vec()], true));
     assert_eq!(names("c", 1), (vec![], true));
-    let mut ids = |after, limit| match ask(&mut store, Query::Sessions { after: SessionId(after), limit }) {
-        Answer::Sessions { records, end } => (records.iter().map(|record| record.0.0).collect::<Vec<_>>(), end),
+    let mut ids = |after, limit| match ask(&mut store, Query::Records { after: Key::Session(SessionId(after)), limit }) {
+        Answer::Records { records, end } => (records.into_iter().map(|record| record.0).collect::<Vec<_>>(), end),
         other => panic!("{other:?}"),
     };
-    assert_eq!(ids(0, 2), (vec![3, 9], false));
-    assert_eq!(ids(9, 2), (vec![u64::MAX], true));
+    let session = |id| Key::Session(SessionId(id));
+    assert_eq!(ids(0, 2), (vec![session(3), session(9)], false));
+    assert_eq!(ids(9, 2), (vec![session(u64::MAX)], true));
     assert_eq!(ids(u64::MAX, 1), (vec![], true));
 }
 
@@ -80,12 +81,15 @@ fn pages_of_ephemeral_files_have_their_records_alone_in_order_in_both_stores() {
     wait(&mut durable, 1);
     memory.take(cistern_server::store::StoreWork::Persist(cistern_server::store::Batch { id: 1, writes }));
     let mut pages = |after: (u64, u64), limit| {
-        let query = Query::Ephemerals { after: (Handle(after.0), ObjectId(after.1)), limit };
+        let query = Query::Records { after: key(after.0, after.1), limit };
         let told = [ask(&mut durable, query.clone()), ask_memory(&mut memory, query)].map(|answer| match answer {
-            Answer::Ephemerals { records, end } => {
-                let values_fit = records.iter().all(|((_, object), value)| value[..] == object.0.to_be_bytes());
-                assert!(values_fit, "each with its own value");
-                (records.iter().map(|((maker, object), _)| (maker.0, object.0)).collect::<Vec<_>>(), end)
+            Answer::Records { records, end } => {
+                let files = records.into_iter().map(|(key, value)| {
+                    let Key::Ephemeral(maker, object) = key else { panic!("{key:?}") };
+                    assert_eq!(value[..], object.0.to_be_bytes(), "each with its own value");
+                    (maker.0, object.0)
+                });
+                (files.collect::<Vec<_>>(), end)
             }
             other => panic!("{other:?}"),
         });
@@ -159,11 +163,11 @@ fn each_trouble_has_its_name_and_says_what_to_do() {
     let path = dir.path().join("store");
     drop(opened(&path));
     let format = fs::read_to_string(path.join("format")).unwrap();
-    assert!(format.starts_with("cistern store\nformat 1\nengine fjall-3\nstore c1c1"), "{format}");
-    let body = "cistern store\nformat 2\n";
+    assert!(format.starts_with("cistern store\nformat 2\nengine fjall-3\nstore c1c1"), "{format}");
+    let body = "cistern store\nformat 3\n";
     fs::write(path.join("format"), format!("{body}crc32 {:08x}\n", crc32fast::hash(body.as_bytes()))).unwrap();
     let newer = refused(&path);
-    assert!(newer.problem == Problem::Newer && newer.what.contains("version 2"), "{newer}");
+    assert!(newer.problem == Problem::Newer && newer.what.contains("version 3"), "{newer}");
     fs::write(path.join("format"), format.replace("c1c1", "c1c2")).unwrap();
     let damaged = refused(&path);
     assert!(damaged.problem == Problem::Damaged && damaged.to_string().contains("cisternd check"), "{damaged}");

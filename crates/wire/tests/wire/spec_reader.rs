@@ -28,7 +28,7 @@ pub(crate) fn size(spec: &Spec, ty: &str) -> (usize, bool) {
     match ty {
         "u8" | "bool" => (1, true),
         "u16" | "Status" => (2, true),
-        "u32" => (4, true),
+        "u32" | "Realm" => (4, true),
         "u64" | "i64" | "SessionId" | "Handle" | "ObjectId" | "Generation" => (8, true),
         "16 bytes" | "AgentId" | "StoreId" => (16, true),
         "bytes8" | "Reply" | "Item" => (1, false),
@@ -94,7 +94,7 @@ impl<'b> SpecReader<'_, 'b> {
         match ty {
             "u8" => self.number(1).to_string(),
             "u16" => self.number(2).to_string(),
-            "u32" => self.number(4).to_string(),
+            "u32" | "Realm" => self.number(4).to_string(),
             "u64" | "Generation" => self.number(8).to_string(),
             "i64" => self.number(8).cast_signed().to_string(),
             "bool" => ["false", "true"][usize::try_from(self.number(1)).expect("one byte")].to_owned(),

@@ -4,9 +4,9 @@ use crate::spec_reader::size;
 use crate::spec_text::{self, Entry, Spec};
 use cistern_wire::{
     Ask, Attr, CacheGrant, CancelOutcome, Claim, Direction, DropReason, Effect, EndReason, Entry as DirEntry, Expect, Fate, FieldInfo,
-    FormerClaim, FormerFate, Held, Holder, Item, ItemResult, Keep, Kind, Lane, LockClass, LockId, LockRow, LockWait, Mode, NackReason,
-    ObjectKind, ReceiptAnswer, ReclaimItem, ReclaimedItem, RefuseReason, ReleaseItem, ReleasedItem, RenameRule, ReplyKind, RowState,
-    SessionFate, SetMask, Standing, Stated, Status, Terms, Want, XattrRule, limits,
+    FormerClaim, FormerFate, Held, Holder, Item, ItemResult, Keep, Kind, Lane, Limit, LockClass, LockId, LockRow, LockWait, Mode,
+    NackReason, ObjectKind, RealmRow, ReceiptAnswer, ReclaimItem, ReclaimedItem, RefuseReason, ReleaseItem, ReleasedItem, RenameRule,
+    ReplyKind, RowState, SessionFate, SetMask, Standing, Stated, Status, Terms, Want, XattrRule, limits,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -113,6 +113,7 @@ fn structures_have_the_fields_of_the_code() {
         ("ReleasedItem", ReleasedItem::FIELDS),
         ("Holder", Holder::FIELDS),
         ("LockRow", LockRow::FIELDS),
+        ("RealmRow", RealmRow::FIELDS),
         ("ReclaimItem", ReclaimItem::FIELDS),
         ("ReclaimedItem", ReclaimedItem::FIELDS),
         ("FormerClaim", FormerClaim::FIELDS),
@@ -160,6 +161,7 @@ fn codes_have_the_values_of_the_code() {
         Fate,
         Standing,
         RowState,
+        Limit,
         Claim,
         SessionFate,
         RefuseReason
@@ -229,6 +231,7 @@ fn limits_have_the_values_of_the_code() {
         ("value of an extended attribute", limits::XATTR_VALUE_MAX),
         ("extended attributes of an object", limits::XATTRS_MAX),
         ("values of all extended attributes of an object", limits::XATTR_BYTES_MAX),
+        ("realms around each other, the tree's included", limits::REALM_DEPTH_MAX),
         ("`former` of a HELLO", limits::FORMER_MAX),
         ("label of an agent", limits::LABEL_MAX),
         ("cookie", limits::COOKIE_MAX),
@@ -236,7 +239,7 @@ fn limits_have_the_values_of_the_code() {
         assert_eq!(number(name), value, "{name}");
     }
     assert_eq!((said["packet number"], said["first packet number of a session"]), ("2^60", "2^48−1"));
-    assert_eq!(said.len(), 24, "a limit that is not tested");
+    assert_eq!(said.len(), 25, "a limit that is not tested");
     assert!(text.contains("| 0 | volatile |") && limits::FEATURE_VOLATILE == 1 && limits::ROOT == 1);
 }
 

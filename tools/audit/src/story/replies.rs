@@ -24,6 +24,7 @@ pub(super) const fn status(reply: &Reply<'_>) -> Option<Status> {
     match reply {
         Reply::Failed(failed) => Some(failed.status),
         Reply::BatchFailed(failed) => Some(failed.status),
+        Reply::Limited(_) => Some(Status::EDQUOT),
         _ => None,
     }
 }
@@ -57,6 +58,8 @@ pub(super) fn unfit(request: &Request, reply: &Reply<'_>) -> Option<&'static str
         ReplyKind::Granted => request.kind == Kind::Lock,
         ReplyKind::LockRefused => request.kind == Kind::Lock,
         ReplyKind::LockRows => request.kind == Kind::ListLocks,
+        ReplyKind::Limited => request.kind.class() == Some(Class::Mutation),
+        ReplyKind::RealmRows => request.kind == Kind::ListRealms,
         ReplyKind::ServerReport => request.kind == Kind::ServerStatus,
         ReplyKind::Reclaimed => request.kind == Kind::Reclaim,
         ReplyKind::OutcomeTold => request.kind == Kind::Outcome,

@@ -268,6 +268,8 @@ fn asked(message: &Message<'_>) -> Asked {
         Message::SetXattr(m) => Asked::Object(m.object),
         Message::RemoveXattr(m) => Asked::Object(m.object),
         Message::Mkdir(m) => Asked::Object(m.dir),
+        Message::MakeRealm(m) => Asked::Object(m.dir),
+        Message::SetQuota(m) => Asked::Object(m.root),
         Message::Symlink(m) => Asked::Object(m.dir),
         _ => Asked::Nothing,
     }

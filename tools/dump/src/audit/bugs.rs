@@ -12,7 +12,7 @@ use cistern_capture::{Reader, Writer};
 use cistern_link::bugs::{Bug, choose};
 use cistern_sim::attack::is_attacker;
 use cistern_sim::judge::audit::auditor;
-use cistern_sim::ledger::about;
+use cistern_sim::ledger::{about, drawn};
 use cistern_sim::observe::Node;
 use cistern_sim::plan::Plan;
 use cistern_sim::run::run;
@@ -102,7 +102,7 @@ fn wanted(only: &[String]) -> Result<Vec<Bug>, Failure> {
         let known = Bug::ALL.iter().find(|bug| bug.name().eq_ignore_ascii_case(name));
         known.copied().ok_or_else(|| Failure::new(EXIT_USAGE, format!("there is no bug {name}; tools/sim/BUGS.md lists them")))
     };
-    if only.is_empty() { Ok(Bug::ALL.to_vec()) } else { only.iter().map(named).collect() }
+    if only.is_empty() { Ok(drawn()) } else { only.iter().map(named).collect() }
 }
 
 /// The first capture that shows the bug: its seed, its machine, what was seen; of several threads, that of the lowest seed.

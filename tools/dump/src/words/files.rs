@@ -4,8 +4,8 @@
 
 use super::{list as join, text, wanted};
 use cistern_wire::{
-    Batch, Create, Escaped, GetXattr, Item, Link, ListXattr, Lookup, Mkdir, ObjectId, Read, ReadDir, RemoveXattr, Rename, RenameRule,
-    Rmdir, SetAttr, SetMask, SetXattr, Stage, Symlink, Unlink, WatchEvent, Write, XattrRule,
+    Batch, Create, Escaped, GetXattr, Item, Link, ListXattr, Lookup, MakeRealm, Mkdir, ObjectId, Read, ReadDir, RemoveXattr, Rename,
+    RenameRule, Rmdir, SetAttr, SetMask, SetQuota, SetXattr, Stage, Symlink, Unlink, WatchEvent, Write, XattrRule,
 };
 
 pub(super) fn watch_event(m: &WatchEvent) -> String {
@@ -61,6 +61,20 @@ pub(super) fn create(m: &Create<'_>) -> String {
 
 pub(super) fn mkdir(m: &Mkdir<'_>) -> String {
     format!("makes the directory {} in {}, mode {:04o}", text(m.name.0), named(m.dir), m.mode)
+}
+
+pub(super) fn make_realm(m: &MakeRealm<'_>) -> String {
+    format!("begins a realm with the directory {} in {}, mode {:04o}", text(m.name.0), named(m.dir), m.mode)
+}
+
+pub(super) fn set_quota(m: &SetQuota<'_>) -> String {
+    let bound = |most: Option<u64>, what: &str| match most {
+        None => None,
+        Some(0) => Some(format!("no quota of {what}")),
+        Some(most) => Some(format!("at most {most} {what}")),
+    };
+    let bounds = [bound(m.objects, "objects"), bound(m.bytes, "bytes")];
+    format!("sets of the realm that {} begins: {}", named(m.root), join(bounds.into_iter().flatten()))
 }
 
 pub(super) fn symlink(m: &Symlink<'_>) -> String {
@@ -155,6 +169,8 @@ fn item(item: &Item<'_>) -> String {
         Item::Unlink(m) => unlink(m),
         Item::Rmdir(m) => rmdir(m),
         Item::Rename(m) => rename(m),
+        Item::MakeRealm(m) => make_realm(m),
+        Item::SetQuota(m) => set_quota(m),
         Item::Write(m) => write(m),
         Item::SetXattr(m) => set_xattr(m),
         Item::RemoveXattr(m) => remove_xattr(m),

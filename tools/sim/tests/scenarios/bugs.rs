@@ -84,6 +84,9 @@ const MINDED_BY: &[(&str, &str)] = &[
     ("P1", "failure::waiter_that_is_gone_delays_the_next_one_by_no_t"),
     ("F1", "delivery::requests_that_are_shed_come_again_and_are_executed"),
     ("N1", "locks::locked_file_stays_at_its_path_under_its_holder"),
+    ("R1", "realms::no_name_leads_out_of_a_realm"),
+    ("R2", "realms::a_quota_holds_for_all_realms_within"),
+    ("R3", "realms::a_quota_holds_for_all_realms_within"),
 ];
 
 /// Whether a scenario passes with this bug.

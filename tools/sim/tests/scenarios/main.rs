@@ -14,6 +14,7 @@ mod identity;
 mod lease;
 mod locks;
 mod membership;
+mod realms;
 mod reclaim;
 mod regressions;
 mod restart;

@@ -80,20 +80,7 @@ impl Space {
             Node::Dir(_) => ObjectKind::Directory,
             Node::Link(_) => ObjectKind::Symlink,
         };
-        let attr = Attr {
-            object: ObjectId(id),
-            version: 1,
-            kind,
-            mode: 0o644,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            size: 0,
-            atime_ns: 0,
-            mtime_ns: self.clock,
-            ctime_ns: self.clock,
-            owner: cistern_wire::Handle(0),
-        };
+        let attr = Attr { object: ObjectId(id), kind, mode: 0o644, mtime_ns: self.clock, ctime_ns: self.clock, ..Attr::FILE };
         self.objects.insert(id, Object { attr, node });
         self.measure(id);
         id

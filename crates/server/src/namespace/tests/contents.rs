@@ -193,7 +193,7 @@ fn pages_of_contents_fit_and_join() {
         let reply = w.read(read(file, all.len() as u64), SMALL).unwrap();
         let Ok(Reply::Data(Data { data, offset, .. })) = Reader::new(&reply).get() else { panic!("not a DATA reply") };
         assert_eq!(offset, all.len() as u64);
-        assert!(data.0.len() == SMALL - 91 || all.len() + data.0.len() == whole.len(), "a page is as full as can be");
+        assert!(data.0.len() == SMALL - 95 || all.len() + data.0.len() == whole.len(), "a page is as full as can be");
         all.extend_from_slice(data.0);
     }
     assert_eq!(all, whole);

@@ -9,11 +9,13 @@ mod model;
 mod names;
 mod pages;
 mod reads;
+mod realms;
 mod renames;
 mod tree;
 mod xattrs;
 
 use super::{Became, Mutation, MutationCx, Namespace, NamespaceLimits, PlanError, Reading, Removal, carried};
+use crate::PrincipalId;
 use crate::config::CacheLimits;
 use crate::store::tests::disk::Disk;
 use crate::store::{Query, ReadError, Seen, StoreCache};
@@ -63,6 +65,10 @@ impl World {
     }
 
     fn boot(&mut self) {
+        while let Err(ReadError::NotCached(queries)) = self.store.know_realms() {
+            self.load(queries);
+        }
+        self.store.keep_realms();
         loop {
             let step = self.namespace.boot(&mut self.store.view(&Seen::default()), self.wall_ns);
             match step {
@@ -137,6 +143,7 @@ impl World {
                 }
                 Err(PlanError::NotCached(queries)) => queries,
                 Err(PlanError::Failed { status, item }) => return Err((status, item)),
+                Err(PlanError::Limited(_)) => return Err((Status::EDQUOT, None)),
             };
             assert_eq!(self.store.has_writes(), written, "an operation that lacks something has no effect");
             self.load(queries);
@@ -243,7 +250,7 @@ impl Done {
 
 /// A mutation of nobody in particular.
 const fn cx(wall_ns: i64) -> MutationCx {
-    MutationCx { requester: SessionId(0), handle: Handle(0), wall_ns }
+    MutationCx { requester: SessionId(0), handle: Handle(0), creator: PrincipalId::ANYBODY, wall_ns }
 }
 
 /// The first object whose name a mutation took away.

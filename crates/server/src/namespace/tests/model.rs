@@ -1,7 +1,8 @@
 //! Random operations, on the server's namespace and on a plain tree: their results, answers and ends must be the same.
 
 use super::contents::{resize, set};
-use super::tree::{Move, Outcome, Tree};
+use super::realms::{make_realm, set_quota};
+use super::tree::{Move, Node, Outcome, Tree};
 use super::xattrs::{get, names, remove_xattr, set_xattr};
 use super::{
     ASK, Bytes8, LARGE, ROOT_DIR, Reader, RenameRule, Reply, Want, World, create, link, list_of, mkdir, open_or_create, reads, rename,
@@ -12,7 +13,7 @@ use crate::store::Seen;
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
-use cistern_wire::{Expect, Item, Lookup, Message, ObjectId, ObjectKind, SetAttr, SetMask, SetXattr, Status, XattrRule};
+use cistern_wire::{Expect, Item, Lookup, Message, ObjectId, ObjectKind, Realm, SetAttr, SetMask, SetXattr, Status, XattrRule};
 use proptest::prelude::*;
 
 use ObjectKind::Directory;
@@ -39,6 +40,9 @@ fn any_change(in_batch: bool) -> impl Strategy<Value = Move> {
     prop_oneof![
         4 => (place.clone(), any::<bool>()).prop_map(|((dir, name), exclusive)| Move::Create { dir, name, exclusive }),
         4 => place.clone().prop_map(|(dir, name)| Move::Mkdir { dir, name }),
+        3 => place.clone().prop_map(|(dir, name)| Move::MakeRealm { dir, name }),
+        2 => (id.clone(), proptest::option::of(0..5u64), proptest::option::of(0..9u64))
+            .prop_map(|(root, objects, bytes)| Move::SetQuota { root, objects, bytes }),
         1 => place.clone().prop_map(|(dir, name)| Move::Symlink { dir, name }),
         2 => (id.clone(), place.clone()).prop_map(|(object, (dir, name))| Move::Link { object, dir, name }),
         2 => place.clone().prop_map(|(dir, name)| Move::Unlink { dir, name }),
@@ -61,6 +65,8 @@ fn message(step: &Move) -> Option<Message<'_>> {
         Move::Create { dir, name, exclusive: true } => create(id(*dir), name).into(),
         Move::Create { dir, name, exclusive: false } => open_or_create(id(*dir), name).into(),
         Move::Mkdir { dir, name } => mkdir(id(*dir), name).into(),
+        Move::MakeRealm { dir, name } => make_realm(id(*dir), name).into(),
+        Move::SetQuota { root, objects, bytes } => set_quota(id(*root), *objects, *bytes).into(),
         Move::Symlink { dir, name } => symlink(id(*dir), name, b"target").into(),
         Move::Link { object, dir, name } => link(id(*object), id(*dir), name).into(),
         Move::Unlink { dir, name } => unlink(id(*dir), name).into(),
@@ -80,6 +86,8 @@ fn item(step: &Move) -> Item<'_> {
     match message(step).expect("an item is a mutation") {
         Message::Create(m) => m.into(),
         Message::Mkdir(m) => m.into(),
+        Message::MakeRealm(m) => m.into(),
+        Message::SetQuota(m) => m.into(),
         Message::Symlink(m) => m.into(),
         Message::Link(m) => m.into(),
         Message::Unlink(m) => m.into(),
@@ -133,7 +141,7 @@ fn run_batch(w: &mut World, items: &[Move], expect: &[(u64, u64)], tree: &Tree) 
     let expected: Vec<Expect> = expect.iter().map(|(object, version)| Expect { object: ObjectId(*object), version: *version }).collect();
     let mut after = tree.clone();
     match (w.batch(&wire, &expected), after.batch(items, expect)) {
-        (Ok((plan, done)), Ok(subjects)) => {
+        (Ok((plan, done)), Ok(subjects)) if !after.exceeds(tree) => {
             let version = |id: &u64| after.nodes.get(id).map_or(0, |node| node.version);
             let told: Vec<(u64, u64)> = done.iter().map(|result| (result.object.0, result.version)).collect();
             assert_eq!(told, subjects.iter().map(|id| (*id, version(id))).collect::<Vec<_>>());
@@ -144,6 +152,7 @@ fn run_batch(w: &mut World, items: &[Move], expect: &[(u64, u64)], tree: &Tree) 
             assert_eq!(affected, changed);
             Ok(())
         }
+        (Err((Status::EDQUOT, None)), Ok(_)) if after.exceeds(tree) => Err(Status::EDQUOT),
         (Err((status, item)), Err(expected)) => {
             assert_eq!((status, item.map(usize::from)), expected);
             Err(status)
@@ -162,6 +171,7 @@ fn compare(w: &mut World, tree: &Tree) {
         let attr = attr.expect("it is in the tree");
         assert_eq!((attr.kind, attr.version, attr.nlink as usize), (node.kind, node.version, tree.links(id)), "#{id}");
         assert_eq!(attr.mode, node.mode, "#{id}");
+        assert_eq!(Ok(attr.realm), w.attr(ObjectId(node.realm)).map(|root| root.realm), "#{id}");
         assert_eq!(names(w, ObjectId(id), LARGE), Ok(node.xattrs.keys().cloned().collect()), "#{id}");
         for (name, value) in &node.xattrs {
             assert_eq!(get(w, ObjectId(id), name, node.version).as_ref(), Ok(value), "#{id}");
@@ -174,7 +184,16 @@ fn compare(w: &mut World, tree: &Tree) {
         }
     }
     assert_eq!(w.namespace.objects(&w.store.view(&Seen::default())), tree.nodes.len() as u64);
-    let bytes: usize = tree.nodes.values().map(|node| node.contents.len() + node.xattrs.values().map(Vec::len).sum::<usize>()).sum();
+    let bytes: usize = tree.nodes.values().map(Node::bytes).sum();
+    for root in tree.realms() {
+        let realm = w.attr(ObjectId(root)).expect("it is in the tree").realm;
+        let record = *w.store.view(&Seen::default()).realm(realm).expect("it is known");
+        assert_eq!(((record.objects, record.bytes), record.root), (tree.used(root), ObjectId(root)), "realm {realm}");
+        assert_eq!((record.objects_max, record.bytes_max), tree.quotas.get(&root).copied().unwrap_or((0, 0)), "realm {realm}");
+        let around = tree.nodes.iter().find(|(_, node)| node.entries.values().any(|id| *id == root)).expect("it has a name").0;
+        assert_eq!(Ok(record.parent), w.attr(ObjectId(*around)).map(|dir| dir.realm), "realm {realm}");
+    }
+    assert_eq!(w.store.view(&Seen::default()).realms(Realm::TREE).count(), tree.realms().count());
     assert_eq!(w.store.view(&Seen::default()).counter(Counter::Bytes), Ok(bytes as u64));
     assert_eq!(w.attr(ROOT_DIR).map(|attr| attr.kind), Ok(Directory));
 }
@@ -190,7 +209,7 @@ proptest! {
         let mut tree = Tree::new();
         w.forgetful = forgetful;
         for step in &moves {
-            let expected = tree.clone().run(step);
+            let expected = tree.outcome(step);
             prop_assert_eq!(run(&mut w, step, &tree), expected, "{:?}", step);
             if expected.is_ok() {
                 tree.run(step).expect("it did on the copy");

@@ -16,6 +16,8 @@ pub(super) struct Node {
     pub(super) version: u64,
     pub(super) mode: u16,
     pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// The directory that begins its realm.
+    pub(super) realm: u64,
 }
 
 /// A tree of nodes by number.
@@ -23,12 +25,16 @@ pub(super) struct Node {
 pub(super) struct Tree {
     pub(super) nodes: BTreeMap<u64, Node>,
     pub(super) next: u64,
+    /// Most objects and bytes of a realm, by the directory that begins it; 0: no bound.
+    pub(super) quotas: BTreeMap<u64, (u64, u64)>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Move {
     Create { dir: u64, name: Vec<u8>, exclusive: bool },
     Mkdir { dir: u64, name: Vec<u8> },
+    MakeRealm { dir: u64, name: Vec<u8> },
+    SetQuota { root: u64, objects: Option<u64>, bytes: Option<u64> },
     Symlink { dir: u64, name: Vec<u8> },
     Link { object: u64, dir: u64, name: Vec<u8> },
     Unlink { dir: u64, name: Vec<u8> },
@@ -57,6 +63,7 @@ impl Move {
         match &mut step {
             Self::Create { dir, .. }
             | Self::Mkdir { dir, .. }
+            | Self::MakeRealm { dir, .. }
             | Self::Symlink { dir, .. }
             | Self::Unlink { dir, .. }
             | Self::Rmdir { dir, .. } => *dir = of(*dir)?,
@@ -66,6 +73,7 @@ impl Move {
             | Self::SetMode { object, .. }
             | Self::Resize { object, .. }
             | Self::SetXattr { object, .. }
+            | Self::SetQuota { root: object, .. }
             | Self::RemoveXattr { object, .. } => *object = of(*object)?,
             Self::Batch { .. } | Self::Lookup { .. } | Self::Restart => {}
         }
@@ -73,11 +81,56 @@ impl Move {
     }
 }
 
+impl Node {
+    fn new(kind: ObjectKind, mode: u16, realm: u64) -> Self {
+        Self { kind, entries: BTreeMap::new(), contents: Vec::new(), version: 1, mode, xattrs: BTreeMap::new(), realm }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.contents.len() + self.xattrs.values().map(Vec::len).sum::<usize>()
+    }
+}
+
+/// Realms.
+impl Tree {
+    /// The directories that begin realms, but for the root.
+    pub(super) fn realms(&self) -> impl Iterator<Item = u64> {
+        self.nodes.iter().filter(|(id, node)| **id != ROOT && node.realm == **id).map(|(id, _)| *id)
+    }
+
+    /// Objects and bytes of a realm and of those within it, counted.
+    pub(super) fn used(&self, root: u64) -> (u64, u64) {
+        let within = |id: &u64| self.kind(root) == Directory && self.holds(root, *id);
+        let nodes = self.nodes.iter().filter(|(id, _)| within(id));
+        nodes.fold((0, 0), |(objects, bytes), (_, node)| (objects + 1, bytes + node.bytes() as u64))
+    }
+
+    /// Whether `id` is below `top`, or is it; a file, too.
+    fn holds(&self, top: u64, id: u64) -> bool {
+        top == id || self.nodes[&top].entries.values().any(|child| self.holds(*child, id))
+    }
+
+    /// Whether a realm has more than before, and more than it may.
+    pub(super) fn exceeds(&self, before: &Self) -> bool {
+        self.realms().any(|root| {
+            let (most_objects, most_bytes) = self.quotas.get(&root).copied().unwrap_or((0, 0));
+            let (had, has) = (if before.nodes.contains_key(&root) { before.used(root) } else { (0, 0) }, self.used(root));
+            let over = |had: u64, has: u64, most: u64| most > 0 && has > most && has > had;
+            over(had.0, has.0, most_objects) || over(had.1, has.1, most_bytes)
+        })
+    }
+
+    /// What a step comes to: EDQUOT if it would leave a realm with more than it may.
+    pub(super) fn outcome(&self, step: &Move) -> Outcome {
+        let mut after = self.clone();
+        after.run(step)?;
+        if after.exceeds(self) { Err(Status::EDQUOT) } else { Ok(()) }
+    }
+}
+
 impl Tree {
     pub(super) fn new() -> Self {
-        let root =
-            Node { kind: Directory, entries: BTreeMap::new(), contents: Vec::new(), version: 1, mode: 0o755, xattrs: BTreeMap::new() };
-        Self { nodes: BTreeMap::from([(ROOT, root)]), next: ROOT + 1 }
+        Self { nodes: BTreeMap::from([(ROOT, Node::new(Directory, 0o755, ROOT))]), next: ROOT + 1, quotas: BTreeMap::new() }
     }
 
     pub(super) fn dir(&mut self, id: u64) -> Result<&mut Node, Status> {
@@ -134,6 +187,24 @@ impl Tree {
                 None => self.make(*dir, name, File, Vec::new()),
             },
             Move::Mkdir { dir, name } => self.make(*dir, name, Directory, Vec::new()),
+            Move::MakeRealm { dir, name } => {
+                self.make(*dir, name, Directory, Vec::new())?;
+                let id = self.next - 1;
+                self.nodes.get_mut(&id).expect("made").realm = id;
+                Ok(())
+            }
+            Move::SetQuota { root, objects, bytes } => {
+                let node = self.nodes.get(root).ok_or(Status::ESTALE)?;
+                if node.realm != *root || *root == ROOT {
+                    return Err(Status::EINVAL);
+                }
+                if objects.is_some() || bytes.is_some() {
+                    let quota = self.quotas.entry(*root).or_default();
+                    *quota = (objects.unwrap_or(quota.0), bytes.unwrap_or(quota.1));
+                    self.touch(&[*root]);
+                }
+                Ok(())
+            }
             Move::Symlink { dir, name } => self.make(*dir, name, Symlink, b"target".to_vec()),
             Move::Link { object, dir, name } => {
                 let kind = self.nodes.get(object).ok_or(Status::ESTALE)?.kind;
@@ -142,6 +213,9 @@ impl Tree {
                 }
                 if self.dir(*dir)?.entries.contains_key(name) {
                     return Err(Status::EEXIST);
+                }
+                if self.nodes[object].realm != self.nodes[dir].realm {
+                    return Err(Status::EXDEV);
                 }
                 self.dir(*dir)?.entries.insert(name.clone(), *object);
                 self.touch(&[*dir, *object]);
@@ -209,6 +283,7 @@ impl Tree {
         match item {
             Move::Create { dir, name, .. }
             | Move::Mkdir { dir, name }
+            | Move::MakeRealm { dir, name }
             | Move::Symlink { dir, name }
             | Move::Unlink { dir, name }
             | Move::Rmdir { dir, name } => named(dir, name),
@@ -218,6 +293,7 @@ impl Tree {
             | Move::SetMode { object, .. }
             | Move::Resize { object, .. }
             | Move::SetXattr { object, .. }
+            | Move::SetQuota { root: object, .. }
             | Move::RemoveXattr { object, .. } => Some(*object),
             Move::Batch { .. } | Move::Lookup { .. } | Move::Restart => None,
         }
@@ -264,7 +340,8 @@ impl Tree {
             Directory => 0o755,
             Symlink => 0o777,
         };
-        self.nodes.insert(id, Node { kind, entries: BTreeMap::new(), contents, version: 1, mode, xattrs: BTreeMap::new() });
+        let realm = self.nodes[&dir].realm;
+        self.nodes.insert(id, Node { contents, ..Node::new(kind, mode, realm) });
         Ok(())
     }
 
@@ -285,6 +362,9 @@ impl Tree {
     pub(super) fn rename(&mut self, from: &(u64, Vec<u8>), to: &(u64, Vec<u8>), rule: RenameRule) -> Outcome {
         self.dir(from.0)?;
         self.dir(to.0)?;
+        if self.nodes[&from.0].realm != self.nodes[&to.0].realm {
+            return Err(Status::EXDEV);
+        }
         let source = *self.dir(from.0)?.entries.get(&from.1).ok_or(Status::ENOENT)?;
         let target = self.dir(to.0)?.entries.get(&to.1).copied();
         match (rule, target) {

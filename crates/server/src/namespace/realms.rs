@@ -1,0 +1,241 @@
+//! MKREALM, SETQUOTA, LIST_REALMS, and the use of realms.
+//!
+//! Decides what belongs to which realm, and when a quota stands in the way. A directory begins a realm; what is made below belongs to its
+//! directory's. Implements `wire-spec.md` section 11.9.
+//! Invariants: an object's realm and a realm's parent never change; a realm's use is that of its own objects and of the realms within it,
+//! written by the batch that changes it. The tree's realm has no record: its use are the store's counters. A realm goes with its directory,
+//! which is empty then.
+
+use super::draft::{Birth, Draft, Fate};
+use super::plan::{Frame, PlanError};
+use super::read::Places;
+use super::{Namespace, known};
+use crate::store::{Counter, ReadError, RealmRecord, View, XattrRecord};
+use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
+use cistern_wire::limits::{REALM_DEPTH_MAX, ROOT};
+use cistern_wire::{
+    Bytes16, Field as _, Handle, Limit, Limited, List, ListRealms, MakeRealm, ObjectId, ObjectKind, Realm, RealmRow, RealmRows, Reply,
+    SetQuota, Status, Writer,
+};
+
+/// Longest path of a realm's directory in a row of LIST_REALMS, in bytes.
+const PLACE_MAX: usize = 255;
+/// What a REALM_ROWS has besides its rows.
+const ROWS_AROUND: usize = Reply::KIND_LEN + RealmRows::MIN_LEN;
+
+/// More of something, or less.
+#[derive(Clone, Copy, Debug, Default)]
+struct Delta {
+    objects: i64,
+    bytes: i64,
+}
+
+impl Draft {
+    pub(super) fn make_realm(&mut self, view: &View<'_>, frame: &Frame, m: &MakeRealm<'_>) -> Result<ObjectId, ReadError> {
+        super::check_mode(m.mode)?;
+        let dir = self.named(m.dir)?;
+        let at = self.free_name(view, dir, m.name.0)?;
+        self.check_links(frame, at)?;
+        let parent = self.touched[at].record.attr.realm;
+        let made = self.realms.iter().filter(|(_, record)| record.is_some_and(|record| self.is_made(record.root))).count();
+        if view.realm_count() + made >= frame.limits.realms_max {
+            return Err(Status::ENOSPC.into());
+        }
+        if self.depth(view, parent)? >= REALM_DEPTH_MAX {
+            return Err(Status::EMLINK.into());
+        }
+        let realm = u64::from(Realm::TREE.0 + 1).max(view.counter(Counter::NextRealm)?) + made as u64;
+        let realm = u32::try_from(realm).map(Realm).map_err(|_| Status::ENOSPC)?;
+        self.change_entries(at, frame.wall_ns, 1, 1);
+        let birth = Birth { kind: ObjectKind::Directory, mode: m.mode, uid: m.uid, gid: m.gid, nlink: 2, size: 0, owner: Handle(0), realm };
+        let root = self.make(view, dir, m.name.0, &birth, frame)?;
+        self.realms.push((realm, Some(RealmRecord { parent, root, objects: 0, bytes: 0, objects_max: 0, bytes_max: 0 })));
+        Ok(root)
+    }
+
+    pub(super) fn set_quota(&mut self, view: &View<'_>, frame: &Frame, m: &SetQuota<'_>) -> Result<ObjectId, ReadError> {
+        let root = self.named(m.root)?;
+        let realm = self.known(view, root)?.realm;
+        // The tree's own is the server's: settings bound it.
+        if realm == Realm::TREE || self.realm(view, realm)?.root != root {
+            return Err(Status::EINVAL.into());
+        }
+        let at = self.show(view, root)?;
+        if m.objects.is_none() && m.bytes.is_none() {
+            return Ok(root);
+        }
+        self.change(at, frame.wall_ns);
+        let record = self.realm_mut(view, realm)?;
+        record.objects_max = m.objects.unwrap_or(record.objects_max);
+        record.bytes_max = m.bytes.unwrap_or(record.bytes_max);
+        Ok(root)
+    }
+
+    fn is_made(&self, object: ObjectId) -> bool {
+        self.own(object).is_some_and(|own| own.before == 0)
+    }
+
+    /// How many realms there are from this one up to the tree's.
+    fn depth(&self, view: &View<'_>, realm: Realm) -> Result<usize, ReadError> {
+        let (mut at, mut depth) = (realm, 1);
+        while at != Realm::TREE {
+            at = self.realm(view, at)?.parent;
+            depth += 1;
+        }
+        Ok(depth)
+    }
+
+    /// A realm under what is drafted.
+    fn realm(&self, view: &View<'_>, realm: Realm) -> Result<RealmRecord, ReadError> {
+        match self.realms.iter().find(|drafted| drafted.0 == realm) {
+            Some((_, Some(record))) => Ok(*record),
+            _ => view.realm(realm).copied(),
+        }
+    }
+
+    /// A realm that changes.
+    fn realm_mut(&mut self, view: &View<'_>, realm: Realm) -> Result<&mut RealmRecord, ReadError> {
+        let at = match self.realms.iter().position(|drafted| drafted.0 == realm) {
+            Some(at) => at,
+            None => {
+                self.realms.push((realm, Some(*view.realm(realm)?)));
+                self.realms.len() - 1
+            }
+        };
+        self.realms[at].1.as_mut().ok_or(ReadError::Failed(Status::EIO))
+    }
+
+    /// Completes the realms that change: their use after it, within their quotas. A realm goes with its directory.
+    pub(super) fn count_uses(&mut self, view: &View<'_>) -> Result<(), PlanError> {
+        //= wire-spec.md#11-9-realms-and-rights
+        //# The use of a realm MUST change by the transaction that changes what it counts, with that of every realm around it.
+        for (own, change) in self.changes() {
+            let mut at = own;
+            while at != Realm::TREE {
+                let record = self.realm_mut(view, at)?;
+                record.objects = record.objects.saturating_add_signed(change.objects);
+                record.bytes = record.bytes.saturating_add_signed(change.bytes);
+                at = if bugs::is(Bug::R3) { Realm::TREE } else { record.parent };
+            }
+        }
+        self.check_quotas(view)?;
+        for (_, record) in &mut self.realms {
+            let gone = |root| self.touched.iter().any(|own| own.record.attr.object == root && matches!(own.fate, Fate::Gone | Fate::Never));
+            *record = record.filter(|record| !gone(record.root));
+        }
+        Ok(())
+    }
+
+    /// How much more or less each realm has, but that of the tree, which the counters tell of.
+    fn changes(&self) -> Vec<(Realm, Delta)> {
+        let mut all: Vec<(Realm, Delta)> = Vec::new();
+        let mut add = |realm: Realm, objects: i64, bytes: i64| {
+            if realm == Realm::TREE || objects == 0 && bytes == 0 {
+                return;
+            }
+            let at = all.iter().position(|known| known.0 == realm).unwrap_or_else(|| {
+                all.push((realm, Delta::default()));
+                all.len() - 1
+            });
+            all[at].1.objects += objects;
+            all[at].1.bytes += bytes;
+        };
+        for touched in &self.touched {
+            let objects = match touched.fate {
+                Fate::Made => 1,
+                Fate::Gone => -1,
+                Fate::Shown | Fate::Changed | Fate::Never => 0,
+            };
+            add(touched.record.attr.realm, objects, 0);
+        }
+        let realm_of = |object| self.own(object).map_or(Realm::TREE, |own| own.record.attr.realm);
+        let more = |after: u64, before: u64| i64::try_from(after).unwrap_or(i64::MAX) - i64::try_from(before).unwrap_or(i64::MAX);
+        for filling in &self.contents {
+            let (before, after) = filling.content.sizes();
+            add(realm_of(filling.object), 0, more(after, before));
+        }
+        for x in &self.xattrs {
+            add(realm_of(x.object), 0, more(x.record.as_ref().map_or(0, XattrRecord::values_len), x.before));
+        }
+        all
+    }
+
+    /// Whether no realm uses more than before and more than it may.
+    fn check_quotas(&self, view: &View<'_>) -> Result<(), PlanError> {
+        for (realm, record) in &self.realms {
+            let Some(after) = record else { continue };
+            let before = if self.is_made(after.root) { (0, 0) } else { view.realm(*realm).map(|before| (before.objects, before.bytes))? };
+            let uses =
+                [(Limit::Objects, before.0, after.objects, after.objects_max), (Limit::Bytes, before.1, after.bytes, after.bytes_max)];
+            for (limit, used, after, bound) in uses {
+                //= wire-spec.md#11-9-realms-and-rights
+                //# A mutation that would leave a realm with more than before and more than a quota of it MUST fail with LIMITED.
+                if bound > 0 && after > bound && after > used && !bugs::is(Bug::R2) {
+                    return Err(PlanError::Limited(Limited { limit, realm: *realm, used, bound }));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The number above those of all realms that are made.
+    pub(super) fn next_realm(&self) -> Option<u64> {
+        let made = self.realms.iter().filter(|(_, record)| record.is_some_and(|record| self.is_made(record.root)));
+        made.map(|(realm, _)| u64::from(realm.0) + 1).max()
+    }
+}
+
+impl Namespace {
+    /// Executes LIST_REALMS: appends its encoded reply to `out`, at most `room` bytes of it.
+    pub fn list_realms(&self, view: &View<'_>, m: &ListRealms, room: usize, out: &mut Writer) -> Result<(), ReadError> {
+        let tree = RealmRecord {
+            parent: Realm(0),
+            root: ObjectId(ROOT),
+            objects: view.counter(Counter::Objects)?,
+            bytes: view.counter(Counter::Bytes)?,
+            objects_max: self.limits.objects_max,
+            bytes_max: self.limits.bytes_max,
+        };
+        let wanted = |realm: Realm| if m.realm.0 == 0 { realm > m.after } else { realm == m.realm };
+        let mut left = room.checked_sub(ROWS_AROUND).ok_or(Status::EINVAL)?;
+        let most = left / RealmRow::MIN_LEN + 1;
+        let after = if m.realm.0 == 0 { m.after } else { Realm(m.realm.0 - 1) };
+        let tree = wanted(Realm::TREE).then_some((Realm::TREE, &tree));
+        let listed: Vec<_> = tree.into_iter().chain(view.realms(after).take_while(|(realm, _)| wanted(*realm))).take(most).collect();
+        let (mut places, mut known_places, mut missing) = (Vec::with_capacity(listed.len()), Places::new(), Vec::new());
+        for (_, record) in &listed {
+            match self.place(view, &mut known_places, record.root, PLACE_MAX) {
+                Ok(place) => places.push(place),
+                Err(ReadError::NotCached(queries)) => missing.extend(queries),
+                Err(failed) => return Err(failed),
+            }
+        }
+        if !missing.is_empty() {
+            return Err(ReadError::NotCached(missing));
+        }
+        let rows = listed.iter().zip(&places).map(|((realm, record), place)| row(*realm, record, place));
+        let mut fits = |row: &RealmRow<'_>| {
+            let rest = left.checked_sub(RealmRow::MIN_LEN + row.place.0.len());
+            left = rest.unwrap_or(0);
+            rest.is_some()
+        };
+        let shown: Vec<_> = rows.take_while(&mut fits).collect();
+        let end = shown.len() == listed.len() && listed.len() < most;
+        if m.realm.0 != 0 && shown.is_empty() {
+            return Err(Status::ESTALE.into());
+        }
+        Reply::RealmRows(RealmRows { end, rows: List::of(&shown) }).put(out);
+        Ok(())
+    }
+
+    /// The realm of an object: ESTALE if there is none.
+    pub fn realm_of(&self, view: &View<'_>, object: ObjectId) -> Result<Realm, ReadError> {
+        known(view, object).map(|record| record.attr.realm)
+    }
+}
+
+const fn row<'p>(realm: Realm, record: &RealmRecord, place: &'p [u8]) -> RealmRow<'p> {
+    let RealmRecord { parent, root, objects, bytes, objects_max, bytes_max } = *record;
+    RealmRow { realm, parent, root, objects, objects_max, bytes, bytes_max, place: Bytes16(place) }
+}

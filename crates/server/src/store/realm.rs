@@ -1,0 +1,69 @@
+//! The record of a realm.
+
+use super::RecordError;
+use super::record::{read, start};
+use alloc::vec::Vec;
+use cistern_wire::{Field as _, Malformed, ObjectId, Realm};
+
+/// What the store keeps of a realm within that of the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RealmRecord {
+    /// The realm around it, for ever: its directory cannot leave that one.
+    pub parent: Realm,
+    /// The directory that begins it, as long as there is the realm.
+    pub root: ObjectId,
+    /// Objects in it and in the realms within it.
+    pub objects: u64,
+    /// Bytes of their contents, targets and extended attributes.
+    pub bytes: u64,
+    /// Most objects; 0: no bound.
+    pub objects_max: u64,
+    /// Most bytes; 0: no bound.
+    pub bytes_max: u64,
+}
+
+impl RealmRecord {
+    /// The record as bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut w = start(4 + 5 * 8);
+        self.parent.put(&mut w);
+        self.root.put(&mut w);
+        self.objects.put(&mut w);
+        self.bytes.put(&mut w);
+        self.objects_max.put(&mut w);
+        self.bytes_max.put(&mut w);
+        w
+    }
+
+    /// The record that the bytes are.
+    ///
+    /// # Errors
+    /// [`RecordError`]: it is no such record.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
+        let within = |field| move |e: Malformed| e.within("RealmRecord", field);
+        read(bytes, |r| {
+            Ok(Self {
+                parent: r.get().map_err(within("parent"))?,
+                root: r.get().map_err(within("root"))?,
+                objects: r.get().map_err(within("objects"))?,
+                bytes: r.get().map_err(within("bytes"))?,
+                objects_max: r.get().map_err(within("objects_max"))?,
+                bytes_max: r.get().map_err(within("bytes_max"))?,
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_of_a_record_counts() {
+        let record = RealmRecord { parent: Realm(1), root: ObjectId(2), objects: 3, bytes: 4, objects_max: 5, bytes_max: 6 };
+        let bytes = record.to_bytes();
+        assert_eq!(RealmRecord::from_bytes(&bytes), Ok(record));
+        assert!((0..bytes.len()).all(|len| RealmRecord::from_bytes(&bytes[..len]).is_err()));
+    }
+}
