@@ -1,8 +1,8 @@
 //! The datagram: header, messages, checksum; the reasons why one is dropped; and the packer that fills one.
 //!
-//! Decides: what is a valid datagram. Place in the walk: first step in (`Datagram::decode`), last step out (`Packer`).
-//! Implements `wire-spec.md` section 3. Invariant: `Datagram::decode` accepts a datagram only if every message in it parses to its
-//! last byte, so no message of a bad datagram ever acts (section 3.5).
+//! Decides: what is a valid datagram. Place in the walk: first step in (`Envelope`, then `Envelope::decode`), last step out (`Packer`).
+//! Implements `wire-spec.md` section 3. Invariant: there is a `Datagram` only if every message in it parses to its last byte, so no
+//! message of a bad datagram ever acts (section 3.5).
 //! Leaves to others: sessions, replay, and what to do with each message.
 
 use crate::field::{Field, Malformed, Reader, Writer};
@@ -105,77 +105,37 @@ impl fmt::Display for DropReason {
     }
 }
 
-/// Which side receives.
+/// What stands around the messages of a datagram, and is sound; whether the messages are is not known yet. Between the two a receiver finds
+/// the session and looks at the packet number (section 3.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
-    Agent,
-    Server,
-    Anybody,
-}
-
-/// A valid datagram: every message in it parses.
-#[derive(Clone, Copy, Debug)]
-pub struct Datagram<'a> {
-    /// Its header.
+pub struct Envelope {
+    /// The header.
     pub header: Header,
-    messages: &'a [u8],
-    in_order: bool,
 }
 
-impl<'a> Datagram<'a> {
-    /// Decodes what a server received.
+impl Envelope {
+    /// Reads that of what a server received.
     ///
     /// # Errors
-    /// The reason why it must be dropped.
-    pub fn at_server(bytes: &'a [u8]) -> Result<Self, DropReason> {
-        Self::decode(bytes, Side::Server)
+    /// The reason why the datagram must be dropped.
+    #[inline]
+    pub fn at_server(bytes: &[u8]) -> Result<Self, DropReason> {
+        let envelope = Self::read(bytes)?;
+        if envelope.header.from_server { Err(DropReason::WrongDirection) } else { Ok(envelope) }
     }
 
-    /// Decodes what an agent received.
+    /// Reads that of what an agent received.
     ///
     /// # Errors
-    /// The reason why it must be dropped.
-    pub fn at_agent(bytes: &'a [u8]) -> Result<Self, DropReason> {
-        Self::decode(bytes, Side::Agent)
+    /// The reason why the datagram must be dropped.
+    #[inline]
+    pub fn at_agent(bytes: &[u8]) -> Result<Self, DropReason> {
+        let envelope = Self::read(bytes)?;
+        if envelope.header.from_server { Ok(envelope) } else { Err(DropReason::WrongDirection) }
     }
 
-    /// Decodes what an onlooker saw, in either direction.
-    ///
-    /// # Errors
-    /// The reason why its receiver would drop it.
-    pub fn seen(bytes: &'a [u8]) -> Result<Self, DropReason> {
-        Self::decode(bytes, Side::Anybody)
-    }
-
-    fn decode(bytes: &'a [u8], side: Side) -> Result<Self, DropReason> {
-        let (header, messages) = Self::envelope(bytes)?;
-        match side {
-            Side::Server if header.from_server => return Err(DropReason::WrongDirection),
-            Side::Agent if !header.from_server => return Err(DropReason::WrongDirection),
-            _ => {}
-        }
-        if messages.is_empty() {
-            return Err(DropReason::Empty);
-        }
-        let place = place_of(&header);
-        let (mut rest, mut any) = (messages, 0);
-        while !rest.is_empty() {
-            let (kind, body, tail) = split_message(rest)?;
-            let known = KNOWN[kind as usize];
-            if known & place == 0 {
-                return Err(DropReason::Misplaced(kind));
-            }
-            any |= known;
-            //= wire-spec.md#3-5-validation-and-drops
-            //# A receiver MUST validate a datagram to its last byte before any message in it acts.
-            Message::check(kind, body).map_err(DropReason::Malformed)?;
-            rest = tail;
-        }
-        Ok(Self { header, messages, in_order: any & FIRST == 0 })
-    }
-
-    /// Checks everything outside the messages.
-    pub(crate) fn envelope(bytes: &'a [u8]) -> Result<(Header, &'a [u8]), DropReason> {
+    /// Reads that of what an onlooker saw, in either direction: checks everything outside the messages.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, DropReason> {
         if bytes.len() < HEADER_LEN + CHECKSUM_LEN {
             return Err(DropReason::TooShort);
         }
@@ -205,7 +165,68 @@ impl<'a> Datagram<'a> {
         if header.packet == 0 {
             return Err(DropReason::BadPacketNumber);
         }
-        Ok((header, &covered[HEADER_LEN..]))
+        Ok(Self { header })
+    }
+
+    /// Checks the messages of the datagram `bytes`, from which it was read.
+    ///
+    /// # Errors
+    /// The reason why the datagram must be dropped.
+    pub fn decode(self, bytes: &[u8]) -> Result<Datagram<'_>, DropReason> {
+        let messages = bytes.get(HEADER_LEN..bytes.len().saturating_sub(CHECKSUM_LEN)).unwrap_or_default();
+        if messages.is_empty() {
+            return Err(DropReason::Empty);
+        }
+        let place = place_of(&self.header);
+        let (mut rest, mut any) = (messages, 0);
+        while !rest.is_empty() {
+            let (kind, body, tail) = split_message(rest)?;
+            let known = KNOWN[kind as usize];
+            if known & place == 0 {
+                return Err(DropReason::Misplaced(kind));
+            }
+            any |= known;
+            //= wire-spec.md#3-5-validation-and-drops
+            //# A receiver MUST validate a datagram to its last byte before any message in it acts.
+            Message::check(kind, body).map_err(DropReason::Malformed)?;
+            rest = tail;
+        }
+        Ok(Datagram { header: self.header, messages, in_order: any & FIRST == 0 })
+    }
+}
+
+/// A valid datagram: every message in it parses.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagram<'a> {
+    /// Its header.
+    pub header: Header,
+    messages: &'a [u8],
+    in_order: bool,
+}
+
+impl<'a> Datagram<'a> {
+    /// Decodes what a server received.
+    ///
+    /// # Errors
+    /// The reason why it must be dropped.
+    pub fn at_server(bytes: &'a [u8]) -> Result<Self, DropReason> {
+        Envelope::at_server(bytes)?.decode(bytes)
+    }
+
+    /// Decodes what an agent received.
+    ///
+    /// # Errors
+    /// The reason why it must be dropped.
+    pub fn at_agent(bytes: &'a [u8]) -> Result<Self, DropReason> {
+        Envelope::at_agent(bytes)?.decode(bytes)
+    }
+
+    /// Decodes what an onlooker saw, in either direction.
+    ///
+    /// # Errors
+    /// The reason why its receiver would drop it.
+    pub fn seen(bytes: &'a [u8]) -> Result<Self, DropReason> {
+        Envelope::read(bytes)?.decode(bytes)
     }
 
     /// Whether its messages may act in the order in which they stand: none of them [goes before the others](Kind::goes_first).

@@ -4,7 +4,7 @@
 //! `wire-spec.md`; one struct declaration per message gives its layout, from which decoding, encoding and field lists are made,
 //! so that a format is written in exactly one place. The same declarations make the shapes (`shape.rs`) by which inspector and
 //! dissector read any message without knowing its type (`tree.rs`).
-//! In the walk of a datagram this is the first step on the way in (`Datagram::decode`, borrowing, no allocation) and the last
+//! In the walk of a datagram this is the first step on the way in (`Envelope`, `Datagram`; borrowing, no allocation) and the last
 //! on the way out (`Packer`). Implements `wire-spec.md` sections 3 to 9.
 //! Invariant: what does not parse to its last byte is never seen by anybody else (section 3.5).
 //! Leaves to others: what a message means, who may send it when, and every clock, socket and table.
@@ -53,7 +53,7 @@ pub use attr::{Attr, CacheGrant, Effect, GetAttr, ObjectKind, SetAttr, SetMask};
 pub use batch::{Batch, Item};
 pub use content::{Read, Stage, Write};
 pub use control::{Cancel, EndReason, EndSession, KeepAlive, PathChallenge, PathResponse, Release, ReleaseItem};
-pub use datagram::{Datagram, DropReason, Messages, Packer, Raw, RawMessages};
+pub use datagram::{Datagram, DropReason, Envelope, Messages, Packer, Raw, RawMessages};
 pub use field::{Bytes8, Bytes16, Fault, Field, List, ListIter, Malformed, Reader, Writer};
 pub use handshake::{Challenge, Claim, FormerClaim, FormerFate, Hello, Known, Refuse, RefuseReason, SessionFate, Welcome};
 pub use header::{Form, Header, MessageHeader, RawHeader};

@@ -2,7 +2,7 @@
 //!
 //! Decides: codes, names, directions, lanes, and for each answer whether it renews the lease (`wire-spec.md` section 7). The enum,
 //! the decoder, the encoder and the field lists are generated from the lines, and the specification is tested against them.
-//! Place in the walk: `Message::check` is called by `Datagram::decode` for every message, `Message::decode` when it is acted on.
+//! Place in the walk: `Message::check` is called by `Envelope::decode` for every message, `Message::decode` when it is acted on.
 //! Leaves to others: layouts (the family files).
 
 use crate::field::{Fault, Field, Malformed, Reader, Writer};

@@ -6,7 +6,7 @@
 //! Invariant: the walk finds the same fault as the decoder or none where that finds none, and the leaves cover every byte exactly once.
 //! Leaves to others: what is shown of it, and how.
 
-use crate::datagram::{Datagram, DropReason, check_place};
+use crate::datagram::{DropReason, Envelope, check_place};
 use crate::field::{Fault, Field, Malformed, Reader};
 use crate::header::{MessageHeader, RawHeader};
 use crate::limits::{CHECKSUM_LEN, HEADER_LEN, MAGIC, MESSAGE_HEADER_LEN};
@@ -134,7 +134,7 @@ pub struct DatagramTree<'a> {
     pub messages: Vec<MessageTree<'a>>,
     /// What could not be read, if anything, and the checksum.
     pub tail: Vec<Node<'a>>,
-    /// Why a receiver would drop it, the same as [`Datagram::seen`] says; `None`: it is sound.
+    /// Why a receiver would drop it, the same as [`crate::Datagram::seen`] says; `None`: it is sound.
     pub reason: Option<DropReason>,
 }
 
@@ -142,7 +142,7 @@ impl<'a> DatagramTree<'a> {
     /// Reads a datagram; offsets count from its first byte. What follows a fault is read as far as it makes sense.
     #[must_use]
     pub fn of(bytes: &'a [u8]) -> Self {
-        let mut tree = Self { header: Vec::new(), messages: Vec::new(), tail: Vec::new(), reason: Datagram::envelope(bytes).err() };
+        let mut tree = Self { header: Vec::new(), messages: Vec::new(), tail: Vec::new(), reason: Envelope::read(bytes).err() };
         let mut walk = Walk { r: Reader::new(bytes), end: bytes.len() };
         let foreign = matches!(tree.reason, Some(DropReason::TooShort | DropReason::BadMagic));
         let raw = RawHeader::get(&mut Reader::new(bytes)).ok().filter(|raw| !foreign && raw.magic == MAGIC);

@@ -1,4 +1,5 @@
-//! The way in: a datagram is decoded, judged by its session and number, and its messages act in the order that is safe.
+//! The way in: a datagram's session is found, its number looked at, its messages decoded whole, its number noted, and its messages act in the
+//! order that is safe.
 //!
 //! A NACK acts before everything else of its datagram, a renewal before what came with it. Which answers renew is the arm of each kind here; all
 //! go through `renew`, from the send time of the very transmission echoed, in this session. What does not decode whole, came before, or
@@ -13,7 +14,7 @@ use crate::transport::InFlight;
 use cistern_link::Path;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::{
-    Ack, CancelOutcome, Cancelled, Datagram, Demand, DropReason, Fate, Grant, Header, LockClass, Message, Messages, Pending, Queued,
+    Ack, CancelOutcome, Cancelled, Demand, DropReason, Envelope, Fate, Grant, Header, LockClass, Message, Messages, Pending, Queued,
     ReceiptAnswer, Released, Reply, RequestResult, WaitOver, WatchEvent,
 };
 use log::{debug, trace};
@@ -26,24 +27,31 @@ impl Agent {
         if !self.servers.contains(&path.remote) && !bugs::is(Bug::A2) {
             return self.dropped(Dropped::ForeignAddress);
         }
-        let datagram = match Datagram::at_agent(bytes) {
+        let envelope = match Envelope::at_agent(bytes) {
+            Ok(envelope) => envelope,
+            Err(reason) => return self.undecoded(path, &reason),
+        };
+        let header = envelope.header;
+        let present = self.sessions.channel().filter(|channel| channel.session() == header.session && header.session.0 != 0);
+        let judged = present.map(|channel| channel.judge(header.packet));
+        let datagram = match envelope.decode(bytes) {
             Ok(datagram) => datagram,
             Err(reason) => return self.undecoded(path, &reason),
         };
         // Its upkeep waits until the socket is empty, once for all of a turn.
         (self.dirty, self.output_due) = (true, true);
-        if datagram.header.session.0 == 0 {
-            return self.handshake(path, datagram.messages());
-        }
-        match self.sessions.channel() {
-            //= wire-spec.md#11-1-lease
-            //# An answer in a datagram of another session, or from another server incarnation, MUST NOT renew.
-            Some(channel) if channel.session() == datagram.header.session => self.of_session(path, datagram.header, datagram.messages()),
-            Some(channel) if bugs::is(Bug::M8) => {
-                let packet = channel.unused_packet();
-                self.of_session(path, Header { packet, ..datagram.header }, datagram.messages());
-            }
-            _ => self.of_former(datagram.header.session, datagram.messages()),
+        //= wire-spec.md#11-1-lease
+        //# An answer in a datagram of another session, or from another server incarnation, MUST NOT renew.
+        match judged {
+            Some(judged) => self.of_session(path, header, judged, datagram.messages()),
+            None if header.session.0 == 0 => self.handshake(path, datagram.messages()),
+            None => match self.sessions.channel().filter(|_| bugs::is(Bug::M8)) {
+                Some(channel) => {
+                    let packet = channel.unused_packet();
+                    self.of_session(path, Header { packet, ..header }, Ok(()), datagram.messages());
+                }
+                None => self.of_former(header.session, datagram.messages()),
+            },
         }
     }
 
@@ -71,7 +79,8 @@ impl Agent {
         }
     }
 
-    fn of_session(&mut self, path: Path, header: Header, messages: Messages<'_>) {
+    /// A datagram of the present session; `judged`: what its packet number is to the replay window.
+    fn of_session(&mut self, path: Path, header: Header, judged: Result<(), Dropped>, messages: Messages<'_>) {
         let mut all = messages;
         if let (Some(Message::Hint(hint)), None) = (all.next(), all.next()) {
             // Its sender does not know the session, so it cannot know its numbers.
@@ -80,10 +89,11 @@ impl Agent {
             }
             return;
         }
-        let Some(channel) = self.sessions.channel_mut() else { return };
-        if let Err(reason) = channel.receive(header.packet) {
+        if let Err(reason) = judged {
             return self.dropped(reason);
         }
+        let Some(channel) = self.sessions.channel_mut() else { return };
+        channel.note(header.packet);
         self.server_is_at(path);
         //= wire-spec.md#11-2-delivery
         //# An agent MUST act on the NACKs in a datagram before anything else in it.

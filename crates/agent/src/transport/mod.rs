@@ -157,17 +157,21 @@ impl Channel {
 
 /// What arrives.
 impl Channel {
-    /// Takes a datagram in by its number, or says why it is dropped.
-    pub(crate) fn receive(&mut self, packet: u64) -> Result<(), Dropped> {
+    /// Says by its number why a datagram must be dropped; changes nothing.
+    pub(crate) fn judge(&self, packet: u64) -> Result<(), Dropped> {
         match self.replay.classify(packet) {
-            Freshness::Fresh => self.replay.note(packet),
-            Freshness::Duplicate => return Err(Dropped::DuplicatePacket),
-            Freshness::Stale => return Err(Dropped::StalePacket),
-            Freshness::Ahead => return Err(Dropped::PacketAhead),
+            Freshness::Fresh => Ok(()),
+            Freshness::Duplicate => Err(Dropped::DuplicatePacket),
+            Freshness::Stale => Err(Dropped::StalePacket),
+            Freshness::Ahead => Err(Dropped::PacketAhead),
         }
+    }
+
+    /// Notes that a sound datagram of this number has arrived.
+    pub(crate) fn note(&mut self, packet: u64) {
+        self.replay.note(packet);
         self.unheard = 0;
         self.wake();
-        Ok(())
     }
 
     /// A number that no datagram has had; for a deliberate bug.

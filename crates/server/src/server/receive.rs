@@ -1,5 +1,5 @@
-//! The way in: a datagram is decoded, its session found, its copies dropped, its address judged, and its messages acted on in the order that is
-//! safe; what each control message does.
+//! The way in: a datagram's envelope is checked, its session found, its packet number looked at, its messages decoded whole, its address
+//! judged, its number noted, and its messages acted on in the order that is safe; what each control message does.
 //!
 //! Decides that order (section 11.2): receipts, releases, path messages and the end of the session before requests, so that a session that
 //! gives a lock back in the datagram in which it asks is not refused for keeping it. Decides when a session's address changes (section 11.6): a
@@ -23,8 +23,8 @@ use cistern_link::bugs::{self, Bug};
 use cistern_link::{Fate as Known, Freshness, Path};
 use cistern_wire::limits::OVERHEAD;
 use cistern_wire::{
-    Alive, Cancel, CancelOutcome, Cancelled, Datagram, EndReason, EndSession, Fate, Field as _, Generation, KeepAlive, Kind, List, Message,
-    PathChallenge, PathResponse, Raw, Receipt, Release, Released,
+    Alive, Cancel, CancelOutcome, Cancelled, Datagram, DropReason, EndReason, EndSession, Envelope, Fate, Field as _, Generation,
+    KeepAlive, Kind, List, Message, PathChallenge, PathResponse, Raw, Receipt, Release, Released,
 };
 use core::hint::black_box;
 use log::{debug, info, trace};
@@ -69,49 +69,65 @@ impl Server {
         //# A dropped datagram MUST NOT change any state but counters.
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# HINT, CHALLENGE and REFUSE MUST NOT be sent in answer to a datagram of a server.
-        let datagram = match Datagram::at_server(bytes) {
-            Ok(datagram) => datagram,
-            Err(reason) => {
-                self.stats.count_undecoded(&reason);
-                trace!("{}: dropped {} bytes from {}: {reason}", self.who, bytes.len(), path.remote);
-                return;
-            }
+        let envelope = match Envelope::at_server(bytes) {
+            Ok(envelope) => envelope,
+            Err(reason) => return self.undecoded(path, &reason),
         };
-        let header = datagram.header;
-        if header.session.0 == 0 {
-            return self.handshake_datagram(path, header.packet, bytes);
+        let header = envelope.header;
+        if header.session.0 != 0
+            && let Some(key) = self.sessions.find(header.session)
+        {
+            return self.session_datagram(key, path, envelope, bytes);
         }
-        match self.sessions.find(header.session) {
-            Some(key) => self.session_datagram(key, path, &datagram, bytes),
-            None => self.stranger(path, header, bytes),
+        match envelope.decode(bytes) {
+            Err(reason) => self.undecoded(path, &reason),
+            Ok(_) if header.session.0 == 0 => self.handshake_datagram(path, header.packet, bytes),
+            Ok(_) => self.stranger(path, header, bytes.len()),
         }
     }
 
-    fn session_datagram(&mut self, key: SessionKey, path: Path, datagram: &Datagram<'_>, bytes: &[u8]) {
-        let header = datagram.header;
+    fn undecoded(&mut self, path: Path, reason: &DropReason) {
+        self.stats.count_undecoded(reason);
+        trace!("{}: dropped a datagram from {}: {reason}", self.who, path.remote);
+    }
+
+    fn session_datagram(&mut self, key: SessionKey, path: Path, envelope: Envelope, bytes: &[u8]) {
+        let header = envelope.header;
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        match session.standing() {
+        let standing = session.standing();
+        let is_open = match standing {
             Standing::Opening => return self.drop_datagram(path, Dropped::NotOpen),
-            Standing::Ended { cause } => return self.after_the_end(key, cause, path, header, bytes),
-            Standing::Ending { .. } if session.is_of_before() => return self.stranger(path, header, bytes),
-            Standing::Recorded { .. } => return self.stranger(path, header, bytes),
-            Standing::Good | Standing::TimingOut { .. } | Standing::Ending { .. } => {}
-        }
-        //= wire-spec.md#3-2-packet-numbers
-        //# A receiver MUST drop a packet number that it has received before, or that is 1,024 or more below the highest received.
+            Standing::Ended { .. } | Standing::Recorded { .. } => false,
+            Standing::Ending { .. } => !session.is_of_before(),
+            Standing::Good | Standing::TimingOut { .. } => true,
+        };
         let highest = header.packet > session.replay.highest();
-        match session.replay.classify(header.packet) {
-            Freshness::Fresh => {}
-            Freshness::Duplicate => return self.drop_datagram(path, Dropped::DuplicatePacket),
-            Freshness::Stale => return self.drop_datagram(path, Dropped::StalePacket),
-            Freshness::Ahead => return self.drop_datagram(path, Dropped::PacketAhead),
+        if is_open {
+            //= wire-spec.md#3-2-packet-numbers
+            //# A receiver MUST drop a packet number that it has received before, or that is 1,024 or more below the highest received.
+            match session.replay.classify(header.packet) {
+                Freshness::Fresh => {}
+                Freshness::Duplicate => return self.drop_datagram(path, Dropped::DuplicatePacket),
+                Freshness::Stale => return self.drop_datagram(path, Dropped::StalePacket),
+                Freshness::Ahead => return self.drop_datagram(path, Dropped::PacketAhead),
+            }
+        }
+        let datagram = match envelope.decode(bytes) {
+            Ok(datagram) => datagram,
+            Err(reason) => return self.undecoded(path, &reason),
+        };
+        if !is_open {
+            return match standing {
+                Standing::Ended { cause } => self.after_the_end(key, cause, path, &datagram, bytes.len()),
+                _ => self.stranger(path, header, bytes.len()),
+            };
         }
         let session = if datagram.is_in_order() {
             session
         } else {
-            self.path_responses(key, path, highest, bytes);
+            self.path_responses(key, path, highest, &datagram);
             let Some(session) = self.sessions.get_mut(key) else {
                 return;
             };
@@ -142,10 +158,10 @@ impl Server {
         if moved {
             self.challenge_path(key, path, bytes.len(), highest);
         }
-        self.prefetch(slot, bytes);
+        self.prefetch(slot, &datagram);
         self.scheduler.arrive(flow);
         let origin = MessageCx { key, slot, flow, packet: header.packet };
-        self.act(origin, datagram);
+        self.act(origin, &datagram);
     }
 
     /// Acts on the messages of a datagram, in the order that is safe.
@@ -242,8 +258,8 @@ impl Server {
     }
 
     /// The PATH_RESPONSEs of a datagram act before anything else in it: what they prove decides whether the rest acts.
-    pub(crate) fn path_responses(&mut self, key: SessionKey, path: Path, highest: bool, bytes: &[u8]) {
-        for raw in Raw::all(bytes).filter(|raw| raw.kind == Kind::PathResponse) {
+    pub(crate) fn path_responses(&mut self, key: SessionKey, path: Path, highest: bool, datagram: &Datagram<'_>) {
+        for raw in datagram.raw().filter(|raw| raw.kind == Kind::PathResponse) {
             raw.read(|m: &PathResponse| self.path_response(key, path, m.token, highest));
         }
     }
@@ -269,12 +285,12 @@ impl Server {
     }
 
     /// Looks up what the messages of a valid datagram of a session are about.
-    pub(crate) fn prefetch(&self, slot: LockSlot, datagram: &[u8]) {
+    pub(crate) fn prefetch(&self, slot: LockSlot, datagram: &Datagram<'_>) {
         let (objects, locks) = (self.store.objects_known() >= WORTH_FROM, self.locks.held_by_all() >= WORTH_FROM);
         if !objects && !locks {
             return;
         }
-        for raw in Raw::all(datagram).take(AHEAD) {
+        for raw in datagram.raw().take(AHEAD) {
             let Some(object) = raw.object() else { continue };
             if objects && raw.kind.class().is_some() {
                 black_box(self.store.prefetch(object));

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use cistern_link::Path;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::OVERHEAD;
-use cistern_wire::{AgentId, Bytes8, Ended, Fate, Field as _, Header, Hint, Kind, Message, Nack, NackReason, Raw, SessionId};
+use cistern_wire::{AgentId, Bytes8, Datagram, Ended, Fate, Field as _, Header, Hint, Kind, Message, Nack, NackReason, SessionId};
 use log::{trace, warn};
 
 /// Bytes of a datagram that carries one HINT: its echo, and an empty detail.
@@ -23,11 +23,11 @@ const HINT_LEN: usize = OVERHEAD + Hint::MIN_LEN;
 
 impl Server {
     /// A valid datagram for a session that is not in the table.
-    pub(crate) fn stranger(&mut self, path: Path, header: Header, bytes: &[u8]) {
+    pub(crate) fn stranger(&mut self, path: Path, header: Header, len: usize) {
         self.drop_datagram(path, Dropped::UnknownSession);
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# What is sent without a session MUST be smaller than the datagram that caused it.
-        if bytes.len() <= HINT_LEN && !bugs::is(Bug::M53) {
+        if len <= HINT_LEN && !bugs::is(Bug::M53) {
             return self.stats.count_dropped(Dropped::Amplification);
         }
         //= wire-spec.md#11-6-sessions-handshake-and-paths
@@ -43,10 +43,11 @@ impl Server {
     }
 
     /// A datagram of a session that has ended.
-    pub(crate) fn after_the_end(&mut self, key: SessionKey, cause: Cause, path: Path, header: Header, bytes: &[u8]) {
+    pub(crate) fn after_the_end(&mut self, key: SessionKey, cause: Cause, path: Path, datagram: &Datagram<'_>, len: usize) {
+        let header = datagram.header;
         let Some(session) = self.sessions.get_mut(key).filter(|session| session.path.remote == path.remote) else {
             // Nobody else is answered in its name.
-            return self.stranger(path, header, bytes);
+            return self.stranger(path, header, len);
         };
         trace!("{}: packet {} of session {}, which has ended", self.who, header.packet, header.session);
         let (echo, reason) = (header.packet, NackReason::Ended);
@@ -54,7 +55,7 @@ impl Server {
         let clone_of = (cause == Cause::Superseded && !core::mem::replace(&mut session.reported, true)).then_some(session.agent);
         let mut control = false;
         let mut answers: Vec<Message<'static>> = Vec::new();
-        for raw in Raw::all(bytes) {
+        for raw in datagram.raw() {
             self.stats.count_in(raw.kind);
             let Some(message) = raw.decode() else {
                 continue;

@@ -146,6 +146,14 @@ fn every_reason_for_a_drop_before_decoding_is_counted_by_name() {
         let counted: Vec<_> = world.server.stats().drops().filter(|drop| drop.0 == name).map(|drop| drop.1).collect();
         assert_eq!((counted.as_slice(), picture(&world)), ([1].as_slice(), before), "{name}: {:?}", Datagram::at_server(&bytes).err());
     }
+    // None of them has used the number up; what comes under it afterwards is not even decoded.
+    world.deliver(peer.path, &good);
+    world.turn();
+    assert!(world.got(&peer).iter().any(|got| matches!(got.message(), Message::Alive(_))));
+    world.deliver(peer.path, &resealed(&|b| b[HEADER_LEN] = 0xFE));
+    world.turn();
+    let counted = |name| world.server.stats().drops().find(|drop| drop.0 == name).map(|drop| drop.1);
+    assert_eq!((counted("duplicate_packet"), counted("unknown_kind")), (Some(1), Some(1)));
 }
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
