@@ -6,9 +6,9 @@
 //! Leaves to others: sessions, replay, and what to do with each message.
 
 use crate::field::{Field, Malformed, Reader, Writer};
-use crate::header::{FROM_SERVER, Form, Header, MessageHeader, RawHeader};
+use crate::header::{FROM_SERVER, Form, Header, KEY_PHASE, MessageHeader, RawHeader};
 use crate::ids::{Ask, ObjectId};
-use crate::limits::{CHECKSUM_LEN, DATAGRAM_MAX, HEADER_LEN, MAGIC, MESSAGE_HEADER_LEN, VERSION};
+use crate::limits::{CHECKSUM_LEN, HEADER_LEN, MAGIC, MESSAGE_HEADER_LEN, VERSION};
 use crate::registry::{Direction, Kind, Lane, Message};
 use core::fmt;
 
@@ -111,6 +111,8 @@ impl fmt::Display for DropReason {
 pub struct Envelope {
     /// The header.
     pub header: Header,
+    /// Whether the messages are in clear, or have to be opened before they are decoded.
+    pub form: Form,
 }
 
 impl Envelope {
@@ -136,25 +138,8 @@ impl Envelope {
 
     /// Reads that of what an onlooker saw, in either direction: checks everything outside the messages.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, DropReason> {
-        if bytes.len() < HEADER_LEN + CHECKSUM_LEN {
-            return Err(DropReason::TooShort);
-        }
-        if bytes.len() > DATAGRAM_MAX {
-            return Err(DropReason::TooLong);
-        }
-        let raw = RawHeader::get(&mut Reader::new(bytes)).map_err(DropReason::Malformed)?;
-        if raw.magic != MAGIC {
-            return Err(DropReason::BadMagic);
-        }
-        if raw.version != VERSION {
-            return Err(DropReason::UnknownVersion(raw.version));
-        }
-        //= wire-spec.md#3-6-sealed-forms
-        //# A receiver that has no sealed mode MUST drop datagrams of forms 1 and 2 as `unknown_form`.
-        if raw.form != Form::Plain as u8 {
-            return Err(DropReason::UnknownForm(raw.form));
-        }
-        let (covered, checksum) = bytes.split_at(bytes.len() - CHECKSUM_LEN);
+        let raw = RawHeader::of(bytes, Form::Plain)?;
+        let (covered, checksum) = bytes.split_at(bytes.len() - Form::Plain.trailer_len());
         if crc32fast::hash(covered).to_be_bytes() != *checksum {
             return Err(DropReason::BadChecksum);
         }
@@ -165,15 +150,42 @@ impl Envelope {
         if header.packet == 0 {
             return Err(DropReason::BadPacketNumber);
         }
-        Ok(Self { header })
+        Ok(Self { header, form: Form::Plain })
     }
 
-    /// Checks the messages of the datagram `bytes`, from which it was read.
+    /// Reads that of a record that `from` has sent. Nothing of it is authentic before the tag has been verified.
     ///
     /// # Errors
     /// The reason why the datagram must be dropped.
+    pub fn of_record(bytes: &[u8], from: Direction) -> Result<Self, DropReason> {
+        let raw = RawHeader::of(bytes, Form::Record)?;
+        if raw.flags & !(FROM_SERVER | KEY_PHASE) != 0 {
+            return Err(DropReason::ReservedBits);
+        }
+        let header = raw.header();
+        if header.packet == 0 {
+            return Err(DropReason::BadPacketNumber);
+        }
+        if header.from_server != matches!(from, Direction::Server) {
+            return Err(DropReason::WrongDirection);
+        }
+        Ok(Self { header, form: Form::Record })
+    }
+
+    /// Checks the messages of the plain datagram `bytes`, from which it was read.
+    ///
+    /// # Errors
+    /// The reason why the datagram must be dropped.
+    #[inline]
     pub fn decode(self, bytes: &[u8]) -> Result<Datagram<'_>, DropReason> {
-        let messages = bytes.get(HEADER_LEN..bytes.len().saturating_sub(CHECKSUM_LEN)).unwrap_or_default();
+        self.decode_messages(bytes.get(HEADER_LEN..bytes.len().saturating_sub(CHECKSUM_LEN)).unwrap_or_default())
+    }
+
+    /// Checks the messages of its datagram, which are in clear by now.
+    ///
+    /// # Errors
+    /// The reason why the datagram must be dropped.
+    pub fn decode_messages(self, messages: &[u8]) -> Result<Datagram<'_>, DropReason> {
         if messages.is_empty() {
             return Err(DropReason::Empty);
         }
@@ -415,19 +427,25 @@ impl<'a> Iterator for Messages<'a> {
 pub struct Packer<'b> {
     buf: &'b mut Writer,
     limit: usize,
+    form: Form,
 }
 
 impl<'b> Packer<'b> {
     /// Begins a datagram of at most `limit` bytes in `buf`, which is cleared first.
     #[must_use]
     pub fn new(buf: &'b mut Writer, header: Header, limit: usize) -> Self {
+        Self::of_form(buf, header, limit, Form::Plain)
+    }
+
+    /// The same in the form of its session, [`Form::Plain`] or [`Form::Record`].
+    #[must_use]
+    pub fn of_form(buf: &'b mut Writer, header: Header, limit: usize, form: Form) -> Self {
         buf.clear();
         //= wire-spec.md#3-1-header
         //# A sender MUST set reserved bits and reserved bytes to zero.
         let flags = if header.from_server { FROM_SERVER } else { 0 };
-        RawHeader { magic: MAGIC, version: VERSION, form: Form::Plain as u8, flags, session: header.session, packet: header.packet }
-            .put(buf);
-        Self { buf, limit }
+        RawHeader { magic: MAGIC, version: VERSION, form: form as u8, flags, session: header.session, packet: header.packet }.put(buf);
+        Self { buf, limit, form }
     }
 
     /// Appends a message if it fits; otherwise leaves the datagram as it was and returns false.
@@ -445,7 +463,7 @@ impl<'b> Packer<'b> {
     }
 
     fn keep_if_fits(&mut self, mark: usize) -> bool {
-        let fits = self.buf.len() + CHECKSUM_LEN <= self.limit;
+        let fits = self.buf.len() + self.form.trailer_len() <= self.limit;
         if !fits {
             self.buf.truncate(mark);
         }
@@ -458,20 +476,23 @@ impl<'b> Packer<'b> {
         self.buf.len() == HEADER_LEN
     }
 
-    /// Bytes that the datagram has so far, the checksum to come included.
+    /// Bytes that the datagram has so far, the checksum or tag to come included.
     #[must_use]
     pub fn used(&self) -> usize {
-        self.buf.len() + CHECKSUM_LEN
+        self.buf.len() + self.form.trailer_len()
     }
 
     /// Bytes left for messages, their headers included.
     #[must_use]
     pub fn room(&self) -> usize {
-        self.limit.saturating_sub(self.buf.len() + CHECKSUM_LEN)
+        self.limit.saturating_sub(self.buf.len() + self.form.trailer_len())
     }
 
-    /// Adds the checksum; the datagram is complete.
+    /// Adds the checksum; the datagram is complete. A record has still to be sealed, which adds its tag.
     pub fn finish(self) {
+        if self.form != Form::Plain {
+            return;
+        }
         let checksum = crc32fast::hash(self.buf);
         self.buf.extend_from_slice(&checksum.to_be_bytes());
     }

@@ -261,23 +261,38 @@ impl Field<'_> for bool {
     }
 }
 
-impl Field<'_> for [u8; 16] {
-    const TYPE: &'static str = "16 bytes";
-    const SHAPE: &'static Shape = &Shape::Fixed { ty: "16 bytes", bytes: 16 };
-    const LEN: usize = 16;
-    #[inline]
-    fn get(r: &mut Reader<'_>) -> Result<Self, Malformed> {
-        r.take_chunk().copied()
-    }
-    #[inline]
-    fn put(&self, w: &mut Writer) {
-        w.extend_from_slice(self);
-    }
-    #[inline]
-    fn place(&self, to: &mut [u8]) {
-        to.copy_from_slice(self);
-    }
+macro_rules! fixed {
+    ($($bytes:literal $text:literal),*) => { $(
+        impl Field<'_> for [u8; $bytes] {
+            const TYPE: &'static str = $text;
+            const SHAPE: &'static Shape = &Shape::Fixed { ty: $text, bytes: $bytes };
+            const LEN: usize = $bytes;
+            #[inline]
+            fn get(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+                r.take_chunk().copied()
+            }
+            #[inline]
+            fn put(&self, w: &mut Writer) {
+                w.extend_from_slice(self);
+            }
+            #[inline]
+            fn place(&self, to: &mut [u8]) {
+                to.copy_from_slice(self);
+            }
+        }
+    )* };
 }
+
+fixed!(
+    8 "8 bytes",
+    16 "16 bytes",
+    24 "24 bytes",
+    32 "32 bytes",
+    48 "48 bytes",
+    184 "184 bytes",
+    208 "208 bytes",
+    216 "216 bytes"
+);
 
 impl<'a, T: Field<'a>> Field<'a> for Option<T> {
     const TYPE: &'static str = "optional";

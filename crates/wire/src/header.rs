@@ -3,8 +3,12 @@
 //! Decides: the layout of both headers, byte for byte. Implements `wire-spec.md` sections 3.1 and 3.4.
 //! Leaves to others: which values are sound (`datagram`).
 
+use crate::datagram::DropReason;
+use crate::field::{Field as _, Reader};
 use crate::ids::SessionId;
+use crate::limits::{CHECKSUM_LEN, DATAGRAM_MAX, HEADER_LEN, MAGIC, MESSAGE_HEADER_LEN, TAG_LEN, VERSION};
 use crate::registry::Kind;
+use crate::sealed::SealedHead;
 use crate::shape::Shown;
 
 /// How the messages of a datagram are protected.
@@ -12,6 +16,33 @@ use crate::shape::Shown;
 pub enum Form {
     /// In clear, with a CRC-32 over the whole datagram.
     Plain = 0,
+    /// Encrypted under keys of the session, with a tag that covers the header, too (`docs/sealed.md`).
+    Record = 1,
+    /// No messages: one step of the handshake that agrees on keys (`docs/sealed.md`).
+    Handshake = 2,
+}
+
+impl Form {
+    /// Bytes behind the messages: checksum or tag.
+    #[inline]
+    #[must_use]
+    pub const fn trailer_len(self) -> usize {
+        match self {
+            Self::Plain => CHECKSUM_LEN,
+            Self::Record => TAG_LEN,
+            Self::Handshake => 0,
+        }
+    }
+
+    /// Fewest bytes of a datagram of which the messages may be looked at.
+    const fn least(self) -> usize {
+        HEADER_LEN
+            + match self {
+                Self::Plain => CHECKSUM_LEN,
+                Self::Record => MESSAGE_HEADER_LEN + TAG_LEN,
+                Self::Handshake => SealedHead::LEN,
+            }
+    }
 }
 
 body! {
@@ -33,7 +64,8 @@ body! {
 }
 
 /// The forms that have a meaning or are reserved for one.
-const FORMS: Shown = Shown::Words(&[(Form::Plain as u64, "plain"), (1, "sealed"), (2, "sealed handshake")]);
+const FORMS: Shown =
+    Shown::Words(&[(Form::Plain as u64, "plain"), (Form::Record as u64, "sealed"), (Form::Handshake as u64, "sealed handshake")]);
 /// The flag bits that have a meaning.
 const FLAGS: Shown = Shown::Bits(&[(FROM_SERVER as u64, "from_server")]);
 
@@ -65,8 +97,34 @@ pub struct Header {
 
 /// Flag bit: sent by the server.
 pub(crate) const FROM_SERVER: u8 = 1;
+/// Flag bit of records: the key phase, 1 in every other generation of keys.
+pub(crate) const KEY_PHASE: u8 = 2;
 
 impl RawHeader {
+    /// Reads that of a datagram which must be of `form`, and have a length that any datagram of the form may have.
+    #[inline]
+    pub(crate) fn of(bytes: &[u8], form: Form) -> Result<Self, DropReason> {
+        if bytes.len() < form.least() {
+            return Err(DropReason::TooShort);
+        }
+        if bytes.len() > DATAGRAM_MAX {
+            return Err(DropReason::TooLong);
+        }
+        let raw = Self::get(&mut Reader::new(bytes)).map_err(DropReason::Malformed)?;
+        if raw.magic != MAGIC {
+            return Err(DropReason::BadMagic);
+        }
+        if raw.version != VERSION {
+            return Err(DropReason::UnknownVersion(raw.version));
+        }
+        //= wire-spec.md#3-6-sealed-forms
+        //# A receiver that has no sealed mode MUST drop datagrams of forms 1 and 2 as `unknown_form`.
+        if raw.form != form as u8 {
+            return Err(DropReason::UnknownForm(raw.form));
+        }
+        Ok(raw)
+    }
+
     /// What it says, if it begins a sound datagram.
     #[must_use]
     pub const fn header(&self) -> Header {

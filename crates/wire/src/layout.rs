@@ -63,13 +63,12 @@ macro_rules! body {
             #[allow(unused_variables, reason = "a structure may have no fields")]
             fn put(&self, w: &mut crate::Writer) {
                 // At once, if it is not long: room in the buffer is then looked for once.
-                if Self::LEN > 0 && Self::LEN <= crate::field::PLACED_MAX {
-                    let mut bytes = [0; crate::field::PLACED_MAX];
-                    let bytes = &mut bytes[..Self::LEN];
-                    self.place(bytes);
-                    w.extend_from_slice(bytes);
-                } else {
-                    $( self.$field.put(w); )*
+                match [0; crate::field::PLACED_MAX].get_mut(..Self::LEN) {
+                    Some(bytes) if Self::LEN > 0 => {
+                        self.place(bytes);
+                        w.extend_from_slice(bytes);
+                    }
+                    _ => { $( self.$field.put(w); )* }
                 }
             }
             #[allow(unused_variables, reason = "a structure may have no fields")]

@@ -5,7 +5,7 @@
 //! so that a format is written in exactly one place. The same declarations make the shapes (`shape.rs`) by which inspector and
 //! dissector read any message without knowing its type (`tree.rs`).
 //! In the walk of a datagram this is the first step on the way in (`Envelope`, `Datagram`; borrowing, no allocation) and the last
-//! on the way out (`Packer`). Implements `wire-spec.md` sections 3 to 9.
+//! on the way out (`Packer`). Implements `wire-spec.md` sections 3 to 9, and the layouts of `docs/sealed.md`.
 //! Invariant: what does not parse to its last byte is never seen by anybody else (section 3.5).
 //! Leaves to others: what a message means, who may send it when, and every clock, socket and table.
 
@@ -37,6 +37,7 @@ mod recovery;
 mod registry;
 mod reply;
 mod samples;
+pub mod sealed;
 mod shown;
 mod status;
 mod tree;
@@ -69,7 +70,7 @@ pub use reply::{
     BatchFailed, Batched, Changed, Data, Done, Failed, Granted, ItemResult, Listing, LockRefused, LockRows, Reply, ReplyKind, ServerReport,
     Stated, Walked, Xattr, XattrNames,
 };
-pub use samples::{reply_samples, samples};
+pub use samples::{open_payload_sample, reply_samples, samples, sealed_samples, welcome_payload_sample};
 pub use shape::{Case, FieldInfo, Shape, Shown};
 pub use shown::{Escaped, Printable, is_printable};
 pub use status::Status;

@@ -15,7 +15,7 @@ pub const MESSAGE_HEADER_LEN: usize = 4;
 pub const CHECKSUM_LEN: usize = 4;
 /// Bytes of a datagram of one message besides that message's body.
 pub const OVERHEAD: usize = HEADER_LEN + MESSAGE_HEADER_LEN + CHECKSUM_LEN;
-/// Room that a sealed datagram's tag takes in place of the CRC-32, in bytes.
+/// Tag at the end of a sealed datagram, in place of the checksum, in bytes.
 pub const TAG_LEN: usize = 16;
 /// Largest UDP payload by default, in bytes: the IPv6 minimum MTU of 1,280 less 40 (IPv6) and 8 (UDP).
 pub const DATAGRAM_DEFAULT: usize = 1_232;

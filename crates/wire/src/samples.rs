@@ -4,6 +4,10 @@
 //! Invariant: every `Kind` and every `ReplyKind` has at least one sample, with its lists and options filled at least once.
 //! Leaves to others: what is done with them.
 
+use crate::sealed::{
+    MAC_LEN, OpenPayload, OpenStatus, SealedAsk, SealedChallenge, SealedDatagram, SealedHandshake, SealedHint, SealedOpen, SealedRefusal,
+    SealedRefuse, SealedResume, SealedWelcome, WelcomePayload, Zeros,
+};
 use crate::{
     Ack, AgentId, Alive, Ask, Attr, Batch, BatchFailed, Bytes8, Bytes16, CacheGrant, Cancel, CancelOutcome, Cancelled, Challenge, Changed,
     Claim, Create, Data, Demand, Done, Effect, EndReason, EndSession, Ended, Entry, Expect, Failed, Fate, FormerClaim, FormerFate,
@@ -353,4 +357,71 @@ fn answer_samples() -> Vec<Message<'static>> {
         Message::Hint(Hint { echo, detail: Bytes8(b"") }),
     ]);
     all
+}
+
+/// A sample of every kind of handshake datagram of the sealed mode. What is encrypted in them, and their checks, are any bytes.
+#[must_use]
+pub fn sealed_samples() -> Vec<SealedDatagram> {
+    let (handshake, echo, key_id, mac1) = (0x0102_0304_0506_0708, 1, [0xD1; 8], [0xAC; MAC_LEN]);
+    let (cookie, ephemeral) = ([0xC0; 24], [0xE0; 32]);
+    let opening = |packet, body: SealedHandshake| SealedDatagram::new(SessionId(0), packet, body);
+    vec![
+        opening(1, SealedAsk { handshake, key_id, room: Zeros, mac1 }.into()),
+        opening(1, SealedChallenge { handshake, echo, cookie, mac1 }.into()),
+        opening(
+            2,
+            SealedOpen { handshake, key_id, cookie, psk_id: [0; 8], ephemeral, agent_key: [0x5E; 48], payload: [0x11; 216], mac1 }.into(),
+        ),
+        opening(2, SealedResume { handshake, key_id, cookie, former: SessionId(5), ephemeral, payload: [0x11; 208], mac1 }.into()),
+        opening(2, SealedWelcome { handshake, echo: 2, ephemeral, payload: [0x22; 184] }.into()),
+        opening(
+            3,
+            SealedRefuse { handshake, echo, reason: SealedRefusal::Busy, reserved: Zeros, retry_ms: 1_000, room: Zeros, mac1 }.into(),
+        ),
+        SealedDatagram::new(SessionId(5), 1, SealedHint { echo: 19, mac1 }),
+    ]
+}
+
+/// What OPEN and RESUME carry.
+#[must_use]
+pub fn open_payload_sample() -> OpenPayload<'static> {
+    OpenPayload {
+        instance: AgentId([0xA1; 16]),
+        incarnation: 3,
+        boot: [0xB0; 16],
+        store: StoreId([0x5A; 16]),
+        epoch: 1,
+        server_incarnation: 2,
+        window: 64,
+        max_datagram: 1_232,
+        features: 0,
+        lease_us: 0,
+        roster: 1,
+        label: Bytes8(b"host-a:4711"),
+    }
+}
+
+/// What WELCOME carries.
+#[must_use]
+pub fn welcome_payload_sample() -> WelcomePayload {
+    WelcomePayload {
+        status: OpenStatus::Opened,
+        version: 1,
+        version_min: 1,
+        version_max: 1,
+        session: SessionId(0x1122_3344_5566_7788),
+        handle: Handle(0xA1B2_C3D4_E5F6_0718),
+        store: StoreId([0x5A; 16]),
+        epoch: 1,
+        server_incarnation: 2,
+        features: 0,
+        lease_us: 2_000_000,
+        delta_ppm: 10_000,
+        epsilon_us: 1_000,
+        delivery_timeout_us: 500_000,
+        window: 64,
+        max_datagram: 1_232,
+        roster: 1,
+        retry_ms: 0,
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! `codec`, `drops` and `random` test the bytes; `shapes` tests the walk by shapes against the decoder; `spec_tables` and `vectors`
 //! test that the specification says the same as the code, by a reader (`spec_reader`) that knows nothing but the formats of the specification
-//! (`spec_text`); `citations` that sections cited by number are there.
+//! (`spec_text`); `citations` that sections cited by number are there; `sealed` tests the handshake datagrams and records of the sealed mode.
 //! What is generated (`tests/vectors`) is written anew with `UPDATE_EXPECT=1 cargo test -p cistern-wire`; a vector that changes is a
 //! change of the wire format, and is reviewed as one.
 
@@ -13,6 +13,7 @@ mod codec;
 mod drop_vectors;
 mod drops;
 mod random;
+mod sealed;
 mod shapes;
 mod spec_reader;
 mod spec_tables;

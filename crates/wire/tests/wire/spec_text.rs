@@ -126,6 +126,13 @@ fn take(spec: &mut Spec, head: &str, lines: &[&str]) {
 
 /// Reads sections 5, 6 and 9.
 pub(crate) fn spec(text: &str) -> Spec {
+    let mut spec = formats(text);
+    spec.statuses = spec.codes.remove("Status").expect("section 9 has the statuses");
+    spec
+}
+
+/// Reads all formats of a text.
+pub(crate) fn formats(text: &str) -> Spec {
     let mut spec = Spec::default();
     for block in fenced(text, "wire") {
         let lines: Vec<&str> = block.lines().collect();
@@ -134,6 +141,5 @@ pub(crate) fn spec(text: &str) -> Spec {
             take(&mut spec, lines[*head], &lines[head + 1..heads.get(at + 1).copied().unwrap_or(lines.len())]);
         }
     }
-    spec.statuses = spec.codes.remove("Status").expect("section 9 has the statuses");
     spec
 }
