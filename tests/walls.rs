@@ -65,7 +65,7 @@ struct Source {
 }
 
 /// Crates without parts.
-const PLAIN: [&str; 22] = [
+const PLAIN: [&str; 23] = [
     "crates/capture",
     "crates/cli",
     "crates/client",
@@ -73,6 +73,7 @@ const PLAIN: [&str; 22] = [
     "crates/link",
     "crates/model",
     "crates/run",
+    "crates/seal",
     "crates/store",
     "crates/text",
     "crates/wire",

@@ -3,9 +3,14 @@
 use crate::outcome;
 use cistern_audit::{Auditor, Side, Terms, Vantage};
 use cistern_capture::{Reader, Writer};
+use cistern_seal::{Chain, Cipher, SessionKeys};
 use cistern_server::store::Key;
-use cistern_wire::limits::DATAGRAM_MAX;
-use cistern_wire::{Datagram, DatagramTree, Direction, DropReason, Header, Kind, Lane, Message, Packer, SessionId, samples};
+use cistern_wire::limits::{DATAGRAM_MAX, HEADER_LEN};
+use cistern_wire::sealed::{OpenPayload, SealedDatagram, WelcomePayload};
+use cistern_wire::{
+    Datagram, DatagramTree, Direction, DropReason, Envelope, Form, Header, KeepAlive, Kind, Lane, Message, Packer, SessionId,
+    open_payload_sample, samples, sealed_samples, welcome_payload_sample,
+};
 use std::mem::discriminant;
 use std::time::Duration;
 
@@ -25,9 +30,10 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     Target { name: "server", about: "datagrams, as a server receives them", run: at_server, seeds: datagrams, mend: seal },
     Target { name: "agent", about: "datagrams, as an agent receives them", run: at_agent, seeds: datagrams, mend: seal },
+    Target { name: "sealed", about: "handshakes and records of the sealed mode", run: sealed, seeds: sealed_datagrams, mend: leave },
     Target { name: "capture", about: "capture files, and the auditor behind them", run: capture, seeds: captures, mend: leave },
     Target { name: "control", about: "lines on a server's control socket", run: control, seeds: control_lines, mend: leave },
     Target { name: "host-agent", about: "lines on a host agent's socket", run: host_agent, seeds: agent_lines, mend: leave },
@@ -90,6 +96,55 @@ fn datagrams() -> Vec<Vec<u8>> {
         bytes
     };
     samples().iter().map(datagram).collect()
+}
+
+/// What is read of a handshake is written again as it was, from either side; no record opens but the sound one.
+fn sealed(input: &[u8]) -> u64 {
+    let handshakes = [SealedDatagram::at_server(input), SealedDatagram::at_agent(input)];
+    for datagram in handshakes.iter().flatten() {
+        let mut again = Vec::new();
+        datagram.write(&mut again);
+        assert_eq!(again, input, "what was read is written otherwise");
+    }
+    let (mut keys, mut text) = (SessionKeys::new(&chain(), Direction::Server, Duration::ZERO), Vec::new());
+    let opened = keys.open(&mut Cipher::default(), Duration::ZERO, input, &mut text).ok();
+    assert_eq!(opened.is_some(), input == sealed_record(), "what nobody sealed opens");
+    let kinds = handshakes.map(|read| read.map(|datagram| datagram.body.kind() as u8).map_err(|reason| reason.name()));
+    // Whether or not it opens: what is behind it is reached.
+    let messages = opened.or(input.get(HEADER_LEN..)).unwrap_or_default();
+    let decoded = Envelope::of_record(input, Direction::Agent).and_then(|envelope| envelope.decode_messages(messages).map(|_| ()));
+    outcome((
+        kinds,
+        decoded.map_err(|reason| reason.name()),
+        opened.is_some(),
+        OpenPayload::of(input).is_ok(),
+        WelcomePayload::of(input).is_ok(),
+    ))
+}
+
+fn sealed_datagrams() -> Vec<Vec<u8>> {
+    let written = |datagram: &SealedDatagram| {
+        let mut bytes = Vec::new();
+        datagram.write(&mut bytes);
+        bytes
+    };
+    let payloads = [open_payload_sample().padded::<{ OpenPayload::OPEN_LEN }>().to_vec(), welcome_payload_sample().padded().to_vec()];
+    sealed_samples().iter().map(written).chain(payloads).chain([sealed_record()]).collect()
+}
+
+/// A record that opens.
+fn sealed_record() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let header = Header { from_server: false, session: SessionId(9), packet: 7 };
+    let mut packer = Packer::of_form(&mut bytes, header, DATAGRAM_MAX, Form::Record);
+    packer.push(&Message::KeepAlive(KeepAlive { serial: 1, clock_us: 1 }));
+    packer.finish();
+    SessionKeys::new(&chain(), Direction::Agent, Duration::ZERO).seal(&mut Cipher::default(), Duration::ZERO, &mut bytes);
+    bytes
+}
+
+fn chain() -> Chain {
+    Chain::from_bytes([7; 32])
 }
 
 fn capture(input: &[u8]) -> u64 {

@@ -1,0 +1,35 @@
+//! Sealed datagrams: long-lived keys, the handshake that proves them, the records of a session, and the cookies that a handshake costs.
+//!
+//! No sockets, clocks or random source: time, entropy and addresses are arguments, so that a simulator replays every byte. Private keys are
+//! seen by whoever calls [`handshake`] (a worker of the server, the agent's driver); a protocol machine has a [`Sealer`] in each session and
+//! one [`Cipher`], and knows no key. Implements `docs/sealed.md`; formats are those of `cistern_wire::sealed`.
+//!
+//! | file | question it answers |
+//! |---|---|
+//! | [`key`] | what is a key, how is it written down |
+//! | [`mac`] | was this handshake datagram made for this server |
+//! | [`cookie`] | does the sender receive at its address, and has it paid for a Diffie-Hellman |
+//! | [`handshake`] | who is the peer, what do both now share |
+//! | [`work`] | who does handshakes for a machine that has no private key |
+//! | [`record`] | which keys follow from a handshake |
+//! | [`session`] | how is a datagram of a session sealed and opened: under which key, until when |
+
+mod aead;
+pub mod cookie;
+mod crypto;
+pub mod handshake;
+pub mod key;
+pub mod mac;
+mod paper;
+pub mod record;
+pub mod session;
+pub mod work;
+
+pub use aead::{Aead, ChaCha};
+pub use cookie::Cookies;
+pub use handshake::{Entropy, Initiator, Psk, Responder, StartKey};
+pub use key::{PublicKey, SecretKey};
+pub use mac::FirstCheck;
+pub use paper::Paper;
+pub use record::{Chain, OpenFailed};
+pub use session::{Cipher, Sealer, SessionKeys};
