@@ -1,14 +1,17 @@
 //! Files for their owner alone: captures, from which whoever reads them can forge messages, and identities.
 //!
-//! Decides: where such a file may be made, and what becomes of one that is there. Invariants: no symbolic link is followed to a file that
-//! is made or written; what is made is new, and no other user can read or write it.
+//! Decides: where such a file may be made, what becomes of one that is there, and whose files are believed. Invariants: no symbolic link is
+//! followed to a file that is made, written or read here; what is made is new, and no other user can read or write it; a file that is written
+//! whole is there whole or not at all, durably.
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use rustix::process::geteuid;
-use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Permission to write for everybody.
 const BY_OTHERS: u32 = 0o002;
@@ -16,6 +19,8 @@ const BY_OTHERS: u32 = 0o002;
 const BY_GROUP_OR_OTHERS: u32 = 0o022;
 /// A symbolic link is not opened.
 const NO_FOLLOW: i32 = OFlags::NOFOLLOW.bits().cast_signed();
+/// Opening a pipe does not wait for its other end.
+const NO_WAIT: i32 = OFlags::NONBLOCK.bits().cast_signed();
 const STICKY: u32 = 0o1000;
 
 /// Makes a file at `path`, with mode 0600. A file of this user that is there is removed first: whoever has it open does not get what is
@@ -24,8 +29,7 @@ const STICKY: u32 = 0o1000;
 /// # Errors
 /// The path is a symbolic link or another user's file, the directory is another user's or everybody can write in it, or it cannot be made.
 pub fn create(path: &Path) -> io::Result<File> {
-    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    check(above, BY_OTHERS)?;
+    check(directory_of(path), BY_OTHERS)?;
     match fs::symlink_metadata(path) {
         Ok(meta) if meta.file_type().is_symlink() => {
             return Err(io::Error::other("it is a symbolic link, which is not followed; remove it, or name another file"));
@@ -59,6 +63,82 @@ pub fn create_new(path: &Path) -> io::Result<File> {
 /// It is a symbolic link, or cannot be opened.
 pub fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_FOLLOW).open(path)
+}
+
+/// Reads a file of this user's or root's, of at most `len_max` bytes, in one buffer that never grew.
+///
+/// # Errors
+/// [`io::ErrorKind::NotFound`]: it is not there. Else it is a symbolic link or no file, another user's, longer, or others can write it; or it
+/// cannot be read.
+pub fn read(path: &Path, len_max: usize) -> io::Result<Vec<u8>> {
+    let file = OpenOptions::new().read(true).custom_flags(NO_FOLLOW | NO_WAIT).open(path).map_err(not_followed)?;
+    let meta = file.metadata()?;
+    check_file(&meta)?;
+    if meta.len() > len_max as u64 {
+        return Err(io::Error::other(format!("it has {} bytes, and at most {len_max} are read; it is something else", meta.len())));
+    }
+    // Its length may change meanwhile: what is beyond the room is not read.
+    let mut bytes = Vec::with_capacity(len_max.min(usize::try_from(meta.len()).unwrap_or(len_max)) + 1);
+    let room = bytes.capacity();
+    file.take(room as u64).read_to_end(&mut bytes)?;
+    if bytes.len() == room {
+        return Err(io::Error::other("it grew while it was read; try again"));
+    }
+    Ok(bytes)
+}
+
+/// Makes a file with these contents, durably, in place of the one that may be there: a crash leaves the old one or the new one.
+///
+/// # Errors
+/// The directory is another user's or everybody can write in it, or the file cannot be written.
+pub fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let above = directory_of(path);
+    check(above, BY_OTHERS)?;
+    let beside = beside(path)?;
+    let mut file = create_new(&beside)?;
+    let made = file.write_all(contents).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&beside, path));
+    if made.is_err() {
+        // What keeps it from being written may keep it from being removed; the failure tells.
+        let _ = fs::remove_file(&beside);
+    }
+    made.and_then(|()| File::open(above)?.sync_all())
+}
+
+/// A name beside a file that no other process takes at the same time.
+fn beside(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or_else(|| io::Error::other("it names no file"))?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut hidden = std::ffi::OsString::from(".");
+    hidden.push(name);
+    hidden.push(format!(".{}-{:x}.new", std::process::id(), now.as_nanos()));
+    Ok(path.with_file_name(hidden))
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn not_followed(error: io::Error) -> io::Error {
+    if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) {
+        return io::Error::other("it is a symbolic link, which is not followed; put the file itself there");
+    }
+    error
+}
+
+fn check_file(meta: &Metadata) -> io::Result<()> {
+    let own = geteuid().as_raw();
+    if !meta.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    if meta.uid() != own && meta.uid() != 0 {
+        let what = format!("it belongs to user {}, and this is user {own}: not believed; chown it", meta.uid());
+        return Err(io::Error::other(what));
+    }
+    if meta.mode() & BY_GROUP_OR_OTHERS != 0 {
+        let what = format!("other users can write it (mode {:04o}); chmod go-w it", meta.mode() & 0o7777);
+        return Err(io::Error::other(what));
+    }
+    Ok(())
 }
 
 /// Whether a directory is this user's own: its, or the system's, and nobody else can write in it.
@@ -116,6 +196,46 @@ mod tests {
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         assert_eq!(text, "old", "who had it open sees nothing of it");
+    }
+
+    #[test]
+    fn only_files_that_nobody_else_can_write_are_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("file"), dir.path().join("link"));
+        assert_eq!(read(&path, 9).unwrap_err().kind(), io::ErrorKind::NotFound);
+        replace(&path, b"known").unwrap();
+        symlink(&path, &link).unwrap();
+        let told = |path: &Path| read(path, 9).unwrap_err().to_string();
+        assert!(told(&link).contains("symbolic link"));
+        assert!(told(dir.path()).contains("no regular file"));
+        assert!(read(&path, 4).unwrap_err().to_string().contains("at most 4"));
+        for (mode, reads) in [(0o600, true), (0o400, true), (0o644, true), (0o620, false), (0o602, false)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            match read(&path, 5) {
+                Ok(bytes) => assert!(reads && bytes == b"known", "{mode:o}"),
+                Err(e) => assert!(!reads && e.to_string().contains("chmod"), "{mode:o}: {e}"),
+            }
+        }
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+            assert!(told(&path).contains("belongs to user 65534"));
+        }
+    }
+
+    #[test]
+    fn what_is_written_whole_is_private_and_nothing_is_left_beside() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("file"), dir.path().join("link"));
+        for contents in [b"first", b"other"] {
+            replace(&path, contents).unwrap();
+            assert_eq!((fs::read(&path).unwrap(), mode(&path)), (contents.to_vec(), 0o600));
+        }
+        // The link itself is replaced, not what it names.
+        symlink(&path, &link).unwrap();
+        replace(&link, b"third").unwrap();
+        assert_eq!((fs::read(&path).unwrap(), fs::read(&link).unwrap()), (b"other".to_vec(), b"third".to_vec()));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+        assert!(replace(&dir.path().join("none/file"), b"").is_err());
     }
 
     #[test]

@@ -6,11 +6,11 @@
 use crate::error::{Cause, Error};
 use cistern_driver::private;
 use cistern_wire::AgentId;
-use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::fcntl::{Flock, FlockArg};
 use std::fmt;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// Who an agent is.
@@ -28,6 +28,9 @@ impl fmt::Display for AgentIdentity {
         write!(f, "{:032x}/{}", self.agent, self.incarnation)
     }
 }
+
+/// Most bytes of the file that keeps it: 32 digits, 20 digits, a blank and a line end.
+const RECORD_MAX: usize = 64;
 
 /// An agent's identity and incarnation, which no other process can have.
 #[derive(Debug)]
@@ -55,15 +58,18 @@ impl Identity {
         private::check_directory(dir).map_err(|e| state(dir, "is not to be trusted", e))?;
         let lock = lock(&dir.join("lock"))?;
         let path = dir.join("agent");
-        let (agent, last) = match read(&path) {
-            Ok(text) => parse(&text).ok_or_else(|| state(&path, "is damaged; remove the directory to start as a new agent", None))?,
+        let (agent, last) = match private::read(&path, RECORD_MAX).map(String::from_utf8) {
+            Ok(text) => {
+                let read = text.ok().and_then(|text| parse(&text));
+                read.ok_or_else(|| state(&path, "is damaged; remove the directory to start as a new agent", None))?
+            }
             Err(e) if e.kind() == io::ErrorKind::NotFound => (Self::fresh()?.agent, 0),
             Err(e) => return Err(state(&path, "cannot be read", e)),
         };
         let incarnation = last.checked_add(1).ok_or_else(|| state(&path, "has no incarnation left; remove the directory", None))?;
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# The agent MUST have made its incarnation durable, and larger than all before, before its first HELLO.
-        store(dir, &path, agent, incarnation)?;
+        private::replace(&path, format!("{agent} {incarnation}\n").as_bytes()).map_err(|e| state(&path, "cannot be written", e))?;
         Ok(Self { agent, incarnation, boot: boot_id(), _lock: Some(lock) })
     }
 
@@ -87,12 +93,6 @@ fn make(dir: &Path) -> io::Result<()> {
     }
 }
 
-fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    OpenOptions::new().read(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(path)?.read_to_string(&mut text)?;
-    Ok(text)
-}
-
 fn lock(path: &Path) -> Result<Flock<File>, Error> {
     let file = private::open(path).map_err(|e| state(path, "cannot be opened", e))?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock)
@@ -104,24 +104,6 @@ fn parse(text: &str) -> Option<(AgentId, u64)> {
     let (id, incarnation) = text.strip_suffix('\n')?.split_once(' ')?;
     let value = u128::from_str_radix(id, 16).ok().filter(|_| id.len() == 32)?;
     Some((AgentId(value.to_be_bytes()), incarnation.parse().ok()?))
-}
-
-/// Written beside, synced, renamed, and the directory synced: a crash leaves the old count or the new one.
-fn store(dir: &Path, path: &Path, agent: AgentId, incarnation: u64) -> Result<(), Error> {
-    let write = || {
-        let beside = dir.join("agent.new");
-        // An earlier start may have left one; nobody else makes files here.
-        match fs::remove_file(&beside) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-        let mut file = private::create_new(&beside)?;
-        writeln!(file, "{agent} {incarnation}")?;
-        file.sync_all()?;
-        fs::rename(&beside, path)?;
-        File::open(dir)?.sync_all()
-    };
-    write().map_err(|e| state(path, "cannot be written", e))
 }
 
 fn boot_id() -> [u8; 16] {
@@ -155,8 +137,9 @@ mod tests {
         drop(Identity::durable(&own).unwrap());
         assert_eq!(fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o700);
         fs::write(&outside, "kept").unwrap();
-        symlink(&outside, own.join("agent.new")).unwrap();
-        drop(Identity::durable(&own).unwrap());
+        fs::remove_file(own.join("agent")).unwrap();
+        symlink(&outside, own.join("agent")).unwrap();
+        assert!(Identity::durable(&own).unwrap_err().to_string().contains("symbolic link"));
         assert_eq!(fs::read_to_string(&outside).unwrap(), "kept");
         fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).unwrap();
         assert!(Identity::durable(&own).unwrap_err().to_string().contains("chmod go-w"));
