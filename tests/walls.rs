@@ -28,9 +28,10 @@ const SERVER: Picture = Picture {
     krate: "crates/server",
     machine: ("Server", "server"),
     parts: &[
-        ("sessions", &["transport", "requests", "store"]),
+        ("sessions", &["transport", "requests", "principals", "store"]),
         ("requests", &["store"]),
-        ("namespace", &["store"]),
+        ("namespace", &["principals", "store"]),
+        ("principals", &["store"]),
         ("transport", &[]),
         ("presence", &[]),
         ("locks", &[]),

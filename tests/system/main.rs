@@ -32,6 +32,7 @@ mod plan;
 mod posix;
 mod relay;
 mod reload;
+mod rights;
 mod starving;
 mod stopped;
 mod trees;

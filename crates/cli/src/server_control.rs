@@ -1,12 +1,13 @@
 //! The server's control socket: what an operator can ask, and the commands that ask it.
 //!
 //! Decides: the lines on it. A request is `{"op": "status"}`, `{"op": "sessions"}`, `{"op": "stats"}`, `{"op": "settings"}`, `{"op": "backup", "dir": "…"}`
-//! or `{"op": "evict", "agent": "…"}`; the answer is `{"ok": …}` or `{"error": {"code", "message", "exit"}}`. All but `evict` change
-//! nothing. Who may ask is who may open the socket (mode 0600): an operator is told from an agent by the file system, not by the wire.
+//! or `{"op": "evict", "agent": "…"}`; of principals `agents`, `add`, `rename`, `revoke` and `grant` (`principals`). The answer is `{"ok": …}`
+//! or `{"error": {"code", "message", "exit"}}`; of a change that is kept, when it is durable. Who may ask is who may open the socket (mode 0600): an operator is told from an agent by the file system, not by the wire.
 //! Place in the walk: a guest of the server's loop (`serve`), so an answer shows one instant.
 //! Leaves to others: the figures (`cistern_server::status`), the socket (`cistern_driver::control`), eviction (`cistern_server`).
 
 mod ask;
+mod principals;
 
 pub(crate) use ask::{ask, ask_at_leisure, settings};
 
@@ -16,6 +17,7 @@ use crate::metrics::{self, Snapshot};
 use crate::text::Text;
 use cistern_driver::stats::Counts;
 use cistern_link::Instant;
+use cistern_server::store::BatchId;
 use cistern_server::{Identity, Server, SessionRow};
 use cistern_store::CommitStats;
 use cistern_wire::{AgentId, Kind};
@@ -44,6 +46,22 @@ enum ControlRequest {
     Backup { dir: Text },
     /// The end of an agent's session, by the agent's id or the beginning of it, or its label or the beginning of that.
     Evict { agent: String },
+    /// The principals, with their rights.
+    Agents {},
+    /// A new principal, without rights; its public key in hexadecimal digits, if it has one yet.
+    Add {
+        name: String,
+        #[serde(default)]
+        key: Option<String>,
+        #[serde(default)]
+        operator: bool,
+    },
+    /// Another name of a principal.
+    Rename { name: String, to: String },
+    /// The end of a principal's key, for ever.
+    Revoke { name: String },
+    /// What a principal may do in a realm from now on: letters out of `rwlo`; none: nothing.
+    Grant { name: String, realm: u32, rights: String },
 }
 
 /// A session, in lists.
@@ -116,8 +134,12 @@ pub(crate) fn settings_wanted(line: &str) -> bool {
     matches!(serde_json::from_str(line), Ok(ControlRequest::Settings {}))
 }
 
+/// An answer, and the batch that must be durable before it is given.
+pub(crate) type Answered = (String, Option<BatchId>);
+
 /// Answers one line; called by the server's loop.
-pub(crate) fn answer(server: &mut Server, now: Instant, driver: &Counts, store: Option<CommitStats>, line: &str) -> String {
+pub(crate) fn answer(server: &mut Server, now: Instant, driver: &Counts, store: Option<CommitStats>, line: &str) -> Answered {
+    let mut batch = None;
     let result = match serde_json::from_str(line) {
         Ok(ControlRequest::Status {}) => Ok(status_of(server, now, driver)),
         Ok(ControlRequest::Sessions {}) => Ok(sessions_of(server, now)),
@@ -127,13 +149,19 @@ pub(crate) fn answer(server: &mut Server, now: Instant, driver: &Counts, store: 
         }
         Ok(ControlRequest::Backup { .. } | ControlRequest::Settings {}) => Err(Failure::usage("this is not answered here")),
         Ok(ControlRequest::Evict { agent }) => evict_from(server, now, &agent),
-        Err(e) => Err(Failure::usage(format!("not a request: {e}; there are status, sessions, stats, settings, backup, evict"))),
+        Ok(request) => principals::answer(server, now, request).map(|(value, change)| {
+            batch = change;
+            value
+        }),
+        Err(e) => Err(Failure::usage(format!(
+            "not a request: {e}; there are status, sessions, stats, settings, backup, evict, agents, add, rename, revoke, grant"
+        ))),
     };
-    match result {
+    let line = match result {
         Ok(value) => json!({ "ok": value }),
         Err(failure) => json!({ "error": failure }),
-    }
-    .to_string()
+    };
+    (line.to_string(), batch)
 }
 
 fn status_of(server: &Server, now: Instant, driver: &Counts) -> Value {

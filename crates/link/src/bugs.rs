@@ -185,6 +185,16 @@ bugs! {
     R2 "R2",
     /// What a realm holds counts in itself alone, not in those around it.
     R3 "R3",
+    /// Rights are checked on the way by names alone, not for an object that is named by its number.
+    R4 "R4",
+    /// Rights that a session had once are not looked up again.
+    R5 "R5",
+    /// Who may write in a realm may move away the realms within it.
+    R6 "R6",
+    /// Locks are listed whoever asks.
+    R7 "R7",
+    /// A lock guards a change although its object may not be read.
+    R8 "R8",
 }
 
 /// Whether bugs are compiled in; daemons and libraries for users refuse to be.

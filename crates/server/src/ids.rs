@@ -1,6 +1,7 @@
 //! Names by which the parts speak of things that others keep.
 
 use cistern_wire::SessionId;
+use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
 /// A session in the table; finds nothing once that session is gone: it names a place and an id, so that one kept in a timer or a queue never
@@ -55,6 +56,86 @@ pub struct PrincipalId(pub u32);
 impl PrincipalId {
     /// Everybody who needs no key, where the server asks for none; and the server itself. It may do everything.
     pub const ANYBODY: Self = Self(0);
+}
+
+/// What a principal may do in one realm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rights(u8);
+
+impl Rights {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+    /// To look, watch, and keep what was seen in a cache.
+    pub const READ: Self = Self(1);
+    /// To change.
+    pub const WRITE: Self = Self(2);
+    /// To take advisory locks.
+    pub const LOCK: Self = Self(4);
+    /// To begin realms, and to move, replace and remove the directory of the realm itself.
+    pub const OWN: Self = Self(8);
+    /// To walk through directories to where it may do something; follows from rights in a realm within.
+    pub const PASS: Self = Self(16);
+    /// All of them.
+    pub const ALL: Self = Self(31);
+    /// Their letters, as people write them.
+    const LETTERS: [(char, Self); 4] = [('r', Self::READ), ('w', Self::WRITE), ('l', Self::LOCK), ('o', Self::OWN)];
+
+    /// Whether these contain all of `need`.
+    #[inline]
+    #[must_use]
+    pub const fn has(self, need: Self) -> bool {
+        self.0 & need.0 == need.0
+    }
+
+    /// Whether these are none.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// These and those.
+    #[must_use]
+    pub const fn with(self, more: Self) -> Self {
+        Self(self.0 | more.0)
+    }
+
+    /// These but not those.
+    #[must_use]
+    pub const fn without(self, less: Self) -> Self {
+        Self(self.0 & !less.0)
+    }
+
+    /// As records have them.
+    #[must_use]
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Those that a record has; `None`: there are no such ones.
+    #[must_use]
+    pub const fn from_bits(bits: u8) -> Option<Self> {
+        if bits & !Self::ALL.0 == 0 { Some(Self(bits)) } else { None }
+    }
+
+    /// Those of letters out of `rwlo`, each once at most; `None`: something else, or nothing.
+    #[must_use]
+    pub fn from_letters(letters: &str) -> Option<Self> {
+        let mut all = Self::NONE;
+        for letter in letters.chars() {
+            let (_, right) = Self::LETTERS.into_iter().find(|(known, _)| *known == letter)?;
+            if all.has(right) {
+                return None;
+            }
+            all = all.with(right);
+        }
+        Some(all).filter(|all| !all.is_empty())
+    }
+}
+
+impl fmt::Display for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Self::LETTERS.iter().filter(|(_, right)| self.has(*right)).try_for_each(|(letter, _)| write!(f, "{letter}"))
+    }
 }
 
 /// Whose a session is where something is shared: who has an IPv4 address, or an IPv6 /64, which is what one host is given.

@@ -24,11 +24,11 @@ mod transport;
 
 pub mod config;
 pub mod namespace;
+pub mod principals;
 pub mod stats;
 pub mod store;
 
 pub use config::{Config, ConfigError};
-pub use ids::PrincipalId;
 pub use locks::LockCounts;
 pub use scheduler::WorkCounts;
 pub use server::status;

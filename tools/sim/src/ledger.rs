@@ -50,11 +50,16 @@ pub const NOT_BUILT: &[(&str, &str, &str)] = &[
 const SCHEDULER: &str =
     "no load of a simulated run shows it; the scheduler's own tests do (`cargo test -p cistern-server --lib scheduler`)";
 
-/// Bugs that scenarios alone find: users that are drawn begin no realms.
+/// Bugs that scenarios alone find: users that are drawn are all of one principal, and begin no realms.
 pub const SCRIPTED: &[(Bug, &str)] = &[
     (Bug::R1, "a name leads from one realm into another"),
     (Bug::R2, "a quota bounds nothing"),
     (Bug::R3, "what a realm holds counts in itself alone"),
+    (Bug::R4, "rights are checked by path, not by number"),
+    (Bug::R5, "rights are looked up once for a session"),
+    (Bug::R6, "a realm is moved by who may write around it"),
+    (Bug::R7, "locks that are hidden are listed"),
+    (Bug::R8, "a lock guards that may not be read"),
 ];
 
 /// The bugs for which campaigns look.
@@ -192,7 +197,7 @@ pub const fn about(bug: Bug) -> (Profile, &'static str) {
         Bug::A8 => (Attack, "a floor far above the last is believed"),
         Bug::F1 => (Swarm, "a request that is shed counts as executing"),
         Bug::N1 => (Swarm, "a locked file's name is moved away"),
-        Bug::R1 | Bug::R2 | Bug::R3 => (Calm, "found by scenarios"),
+        Bug::R1 | Bug::R2 | Bug::R3 | Bug::R4 | Bug::R5 | Bug::R6 | Bug::R7 | Bug::R8 => (Calm, "found by scenarios"),
     }
 }
 
@@ -321,9 +326,7 @@ pub fn page(rows: &[Row], terms: &Terms) -> String {
             checks.join(", ")
         );
     }
-    text.push_str(
-        "\nFound by scenarios alone (`tests/scenarios/realms.rs`), for drawn users begin no realms:\n\n| bug | mistake |\n|---|---|\n",
-    );
+    text.push_str("\nFound by scenarios alone (`tests/scenarios/realms.rs`, `rights.rs`), for drawn users are all of one principal and begin no realms:\n\n| bug | mistake |\n|---|---|\n");
     for (bug, mistake) in SCRIPTED {
         // Writing into a string does not fail.
         let _ = writeln!(text, "| {} | {mistake} |", bug.name());

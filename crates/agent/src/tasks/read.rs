@@ -121,11 +121,16 @@ impl Task {
         Flow::Wait
     }
 
+    /// Whether it was answered all the same, although the root may not be read.
+    const fn is_ping_of_what_is_hidden(&self, status: Status) -> bool {
+        matches!((&self.command, status), (Command::Ping, Status::EACCES | Status::ESTALE))
+    }
+
     pub(super) fn heard_server(&mut self, desk: &Desk<'_, '_>, reply: &Reply<'_>) -> Flow {
         match reply {
             Reply::ServerReport(report) => Flow::End(Ok(Output::Server(*report))),
-            Reply::Stated(_) => Flow::End(Ok(Output::Pong { round_trip: desk.ctx.now.since(self.since) })),
-            Reply::Failed(failed) => Flow::failed(failed.status),
+            Reply::Failed(failed) if !self.is_ping_of_what_is_hidden(failed.status) => Flow::failed(failed.status),
+            Reply::Stated(_) | Reply::Failed(_) => Flow::End(Ok(Output::Pong { round_trip: desk.ctx.now.since(self.since) })),
             _ => Flow::failed(NOT_AN_ANSWER),
         }
     }

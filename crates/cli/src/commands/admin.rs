@@ -1,7 +1,12 @@
 //! `cistern admin`: operation of a running server through its control socket, on its host.
 
+mod add;
+mod agents;
 mod backup;
 mod evict;
+mod grant;
+mod rename;
+mod revoke;
 mod sessions;
 mod stats;
 mod status;
@@ -20,6 +25,11 @@ super::commands! {
     Sessions(sessions::Sessions),
     Stats(stats::Stats),
     Evict(evict::Evict),
+    Agents(agents::Agents),
+    Add(add::AddAgent),
+    Rename(rename::RenameAgent),
+    Grant(grant::GrantRights),
+    Revoke(revoke::RevokeAgent),
     Backup(backup::Backup),
 }
 

@@ -21,11 +21,12 @@ use crate::{capture, logging, server_control, settings, show, signals};
 use backups::Backups;
 use cistern_client::{Address, DEFAULT_PORT};
 use cistern_driver::{
-    Clock, ControlLimits, ControlServer, Ended, EventLoop, Handle, LoopOptions, Owned, PortOptions, Services, Stats, UdpPort,
+    Clock, ConnectionId, ControlLimits, ControlServer, Ended, EventLoop, Handle, LoopOptions, Owned, PortOptions, Services, Stats, UdpPort,
 };
 use cistern_driver::{OpenError, Registry, Token};
 use cistern_driver::{Response, seed};
 use cistern_link::Instant;
+use cistern_server::store::BatchId;
 use cistern_server::{Config, Server};
 use cistern_text::{duration, size};
 use cistern_wire::StoreId;
@@ -317,6 +318,7 @@ fn set_up(
         bell,
         control,
         backups,
+        changes: Vec::new(),
         stats: Arc::default(),
         metrics: None,
         wall_clock_told: now,
@@ -370,6 +372,8 @@ struct ServerServices {
     bell: Bell,
     control: ControlServer,
     backups: Backups,
+    /// Answers to an operator that wait for their batch.
+    changes: Vec<(BatchId, ConnectionId, String)>,
     stats: Arc<Stats>,
     metrics: Option<Publisher>,
     wall_clock_told: Instant,
@@ -389,14 +393,20 @@ impl Services<Server> for ServerServices {
     }
 
     fn on_ready(&mut self, server: &mut Server, now: Instant, token: Token) {
-        let (stats, store, backups, in_force) = (&self.stats, &self.store, &mut self.backups, &self.in_force);
+        let (stats, store, backups, changes, in_force) = (&self.stats, &self.store, &mut self.backups, &mut self.changes, &self.in_force);
         let mut answer = |asked, line: &str| match server_control::backup_wanted(line) {
             Some(dir) => match backups.begin(asked, dir, store.backup_source()) {
                 Ok(()) => Response::Later,
                 Err(failure) => Response::Line(json!({ "error": failure }).to_string()),
             },
             None if server_control::settings_wanted(line) => Response::Line(json!({ "ok": in_force.rows() }).to_string()),
-            None => Response::Line(server_control::answer(server, now, &stats.read(), store.stats(), line)),
+            None => match server_control::answer(server, now, &stats.read(), store.stats(), line) {
+                (line, Some(batch)) => {
+                    changes.push((batch, asked, line));
+                    Response::Later
+                }
+                (line, None) => Response::Line(line),
+            },
         };
         self.control.on_ready(token, &mut answer);
     }
@@ -413,10 +423,13 @@ impl Services<Server> for ServerServices {
             server.set_wall_clock(now, wall_clock() - since);
         }
         if let Some(config) = self.in_force.take() {
-            server.adopt_limits(now, &config);
+            server.adopt(now, &config);
         }
         self.store.serve(server, now);
         self.backups.tell(&mut self.control);
+        for (_, asked, line) in self.changes.extract_if(.., |(batch, ..)| *batch <= server.durable_up_to()) {
+            self.control.push(asked, &line);
+        }
         if let Some(metrics) = &self.metrics {
             metrics.publish(|| Snapshot { figures: server.figures(now), driver: self.stats.read(), store: self.store.stats() });
         }

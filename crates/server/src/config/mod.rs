@@ -72,6 +72,8 @@ pub struct Config {
     pub last_heard: bool,
     /// Whether the store forgets everything when the server ends; told to agents in WELCOME.
     pub volatile: bool,
+    /// Which principal the sessions are of that are opened without a key, by its number; 0: none, and they may do everything.
+    pub plain_principal: u32,
 
     /// Most requests that an agent may have outstanding, W; 1 to 4,096.
     pub window: u16,
@@ -132,6 +134,7 @@ impl Default for Config {
             rescue: true,
             last_heard: false,
             volatile: false,
+            plain_principal: 0,
             window: 64,
             max_datagram: DEFAULT_DATAGRAM,
             sessions_max: 10_000,

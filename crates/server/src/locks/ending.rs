@@ -11,7 +11,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::slab::NONE;
-use cistern_wire::Status;
+use cistern_wire::{Keep, LockClass, ObjectId, Status};
 
 /// Freed sessions, in order of their turns.
 #[derive(Debug, Default)]
@@ -95,6 +95,41 @@ impl LockTable {
         self.grant_waiters_of(now, waits);
         let tasks: Vec<TaskId> = self.table.sessions[slot].tasks().to_vec();
         tasks.into_iter().for_each(|task| self.leave(task));
+    }
+
+    /// The objects for whose advisory locks a session waits.
+    pub(crate) fn waited_by(&self, slot: LockSlot) -> Vec<ObjectId> {
+        let Some(slot) = self.table.session(slot) else { return Vec::new() };
+        self.waits_of(slot).into_iter().map(|(_, entry)| self.table.entries[entry].lock.object).collect()
+    }
+
+    /// Ends the waits of a session for the advisory lock of an object.
+    pub(crate) fn end_waits(&mut self, now: Instant, slot: LockSlot, object: ObjectId, status: Status) {
+        let Some(slot) = self.table.session(slot) else { return };
+        let mut waits = self.waits_of(slot);
+        waits.retain(|(_, entry)| self.table.entries[*entry].lock.object == object);
+        for (nonce, entry) in &waits {
+            let mine = |waiter: &LockWaiter| waiter.session == slot && waiter.nonce == *nonce;
+            let place = self.waiters(*entry).position(mine);
+            if let Some(place) = place {
+                self.end_wait(*entry, place, status);
+            }
+        }
+        self.grant_waiters_of(now, waits);
+    }
+
+    /// Demands every cache lock of a session.
+    pub(crate) fn demand_cached(&mut self, now: Instant, slot: LockSlot) {
+        let Some(slot) = self.table.session(slot) else { return };
+        let (mut at, mut cached) = (self.table.sessions[slot].first, Vec::new());
+        while at != NONE {
+            let hold = &self.table.holds[at];
+            if self.table.entries[hold.entry].lock.class == LockClass::Cache {
+                cached.push(at);
+            }
+            at = hold.session_next;
+        }
+        cached.into_iter().for_each(|at| self.demand(now, LockSlot::SERVER.0, at, Keep::Nothing));
     }
 
     /// Grants to whoever waits in line with these requests.

@@ -67,9 +67,9 @@ impl Part {
 }
 
 impl Draft {
-    pub(super) fn set_attr(&mut self, view: &View<'_>, frame: &Frame, m: &SetAttr<'_>) -> Result<ObjectId, ReadError> {
+    pub(super) fn set_attr(&mut self, view: &View<'_>, frame: &Frame<'_>, m: &SetAttr<'_>) -> Result<ObjectId, ReadError> {
         let object = self.named(m.object)?;
-        let known = self.known(view, object)?;
+        let known = self.known(view, frame, object)?;
         let (has, before, wall) = (|bits| m.mask.has(bits), known.size, frame.wall_ns);
         if has(SetMask::MODE) {
             check_mode(m.mode)?;
@@ -111,9 +111,9 @@ impl Draft {
     }
 
     /// A WRITE of `len` bytes, from the message or its stage.
-    pub(super) fn write(&mut self, view: &View<'_>, frame: &Frame, m: &Write<'_>, len: usize) -> Result<ObjectId, ReadError> {
+    pub(super) fn write(&mut self, view: &View<'_>, frame: &Frame<'_>, m: &Write<'_>, len: usize) -> Result<ObjectId, ReadError> {
         let object = self.named(m.object)?;
-        let known = self.known(view, object)?;
+        let known = self.known(view, frame, object)?;
         check_file(known.kind)?;
         if m.stage != 0 && !m.data.0.is_empty() {
             return Err(Status::EINVAL.into());

@@ -9,6 +9,7 @@
 
 use super::content::Content;
 use super::plan::{Frame, PlanError};
+use crate::principals::Rights;
 use crate::store::{Counter, EntryRecord, ObjectRecord, ReadError, RealmRecord, View, XattrRecord};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -74,6 +75,8 @@ pub struct Removal {
     pub item: u16,
     /// Although somebody holds an advisory lock on it (section 11.4).
     pub force: bool,
+    /// To which it belongs.
+    pub realm: Realm,
 }
 
 /// All that a mutation changes.
@@ -153,7 +156,7 @@ impl Draft {
         parent: ObjectId,
         name: &[u8],
         birth: &Birth,
-        frame: &Frame,
+        frame: &Frame<'_>,
     ) -> Result<ObjectId, ReadError> {
         let wall_ns = frame.wall_ns;
         let object = ObjectId(view.counter(Counter::NextObject)? + self.made());
@@ -161,7 +164,7 @@ impl Draft {
         let (atime_ns, mtime_ns, ctime_ns) = (wall_ns, wall_ns, wall_ns);
         let attr = Attr { object, version: 1, kind, mode, nlink, uid, gid, size, atime_ns, mtime_ns, ctime_ns, owner, realm };
         self.put_entry(parent, name, Some(EntryRecord { object, kind }));
-        let record = ObjectRecord { attr, parent, name: Bytes::copy_from_slice(name), xattrs: 0, creator: frame.creator };
+        let record = ObjectRecord { attr, parent, name: Bytes::copy_from_slice(name), xattrs: 0, creator: frame.asker.who() };
         self.touched.push(Touched { before: 0, record, fate: Fate::Made });
         Ok(object)
     }
@@ -170,7 +173,8 @@ impl Draft {
     pub(super) fn loses_name(&mut self, at: usize, force: bool) {
         if self.touched[at].before > 0 {
             let item = u16::try_from(self.subjects.len()).unwrap_or(u16::MAX);
-            self.removes.push(Removal { object: self.touched[at].record.attr.object, item, force });
+            let Attr { object, realm, .. } = self.touched[at].record.attr;
+            self.removes.push(Removal { object, item, force, realm });
         }
     }
 
@@ -319,14 +323,16 @@ impl Draft {
         }
     }
 
-    /// An object named by its id.
-    pub(super) fn known(&self, view: &View<'_>, object: ObjectId) -> Result<Attr, ReadError> {
-        self.object(view, object)?.map(|record| record.attr).ok_or(ReadError::Failed(Status::ESTALE))
+    /// An object named by its id, to be changed.
+    pub(super) fn known(&self, view: &View<'_>, frame: &Frame<'_>, object: ObjectId) -> Result<Attr, ReadError> {
+        let attr = self.object(view, object)?.map(|record| record.attr).ok_or(Status::ESTALE)?;
+        frame.asker.check(&attr, Rights::WRITE)?;
+        Ok(attr)
     }
 
-    /// A directory named by its id.
-    pub(super) fn directory(&self, view: &View<'_>, dir: ObjectId) -> Result<Attr, ReadError> {
-        let attr = self.known(view, dir)?;
+    /// A directory named by its id, to be changed.
+    pub(super) fn directory(&self, view: &View<'_>, frame: &Frame<'_>, dir: ObjectId) -> Result<Attr, ReadError> {
+        let attr = self.known(view, frame, dir)?;
         if attr.kind == ObjectKind::Directory { Ok(attr) } else { Err(ReadError::Failed(Status::ENOTDIR)) }
     }
 

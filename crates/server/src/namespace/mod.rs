@@ -33,10 +33,11 @@ pub use plan::{Applied, Became, Mutation, MutationCx, Plan, PlanError, carried, 
 pub use read::{Places, Reading};
 
 use crate::config::NamespaceLimits;
-use crate::ids::PrincipalId;
+use crate::principals::{Asker, PrincipalId, Rights};
 use crate::store::{Counter, ObjectRecord, ReadError, View};
 use alloc::vec::Vec;
 use bytes::Bytes;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::{NAME_MAX, ROOT};
 use cistern_wire::{Attr, Handle, ObjectId, ObjectKind, Realm, Stated, Status, is_name};
 use draft::Draft;
@@ -77,14 +78,9 @@ impl Namespace {
         view.object(object).map(|record| record.map(|record| (record.parent, record.name.clone())))
     }
 
-    /// Whether there is such an object: otherwise ESTALE.
-    pub fn exists(&self, view: &View<'_>, object: ObjectId) -> Result<(), ReadError> {
-        known(view, object).map(|_| ())
-    }
-
-    /// The version of an object: ESTALE if there is none.
-    pub fn version(&self, view: &View<'_>, object: ObjectId) -> Result<u64, ReadError> {
-        known(view, object).map(|record| record.attr.version)
+    /// The attributes of an object to which the asker may do something: ESTALE if there is none that it may know of, EACCES.
+    pub fn permitted(&self, view: &View<'_>, object: ObjectId, asker: Asker<'_>, need: Rights) -> Result<Attr, ReadError> {
+        permitted(view, object, asker, need).map(|record| record.attr)
     }
 
     /// Objects in the namespace, the root directory included.
@@ -149,9 +145,25 @@ fn known<'v>(view: &'v View<'_>, object: ObjectId) -> Result<&'v ObjectRecord, R
     view.object(object)?.ok_or(ReadError::Failed(Status::ESTALE))
 }
 
-/// A directory named by its id.
-fn directory<'v>(view: &'v View<'_>, dir: ObjectId) -> Result<&'v ObjectRecord, ReadError> {
-    let record = known(view, dir)?;
+/// An object named by its id, to which the asker may do something.
+#[inline]
+fn permitted<'v>(view: &'v View<'_>, object: ObjectId, asker: Asker<'_>, need: Rights) -> Result<&'v ObjectRecord, ReadError> {
+    let record = known(view, object)?;
+    if !bugs::is(Bug::R4) {
+        asker.check(&record.attr, need)?;
+    }
+    Ok(record)
+}
+
+/// An object named by its id, to be read.
+#[inline]
+fn readable<'v>(view: &'v View<'_>, object: ObjectId, asker: Asker<'_>) -> Result<&'v ObjectRecord, ReadError> {
+    permitted(view, object, asker, Rights::READ)
+}
+
+/// A directory named by its id, to be read.
+fn directory<'v>(view: &'v View<'_>, dir: ObjectId, asker: Asker<'_>) -> Result<&'v ObjectRecord, ReadError> {
+    let record = readable(view, dir, asker)?;
     if record.attr.kind == ObjectKind::Directory { Ok(record) } else { Err(ReadError::Failed(Status::ENOTDIR)) }
 }
 

@@ -9,6 +9,7 @@ use super::content::Content;
 use super::draft::{Birth, Draft};
 use super::plan::Frame;
 use super::{check_mode, check_name, join};
+use crate::principals::Rights;
 use crate::store::{Counter, EntryRecord, ReadError, View};
 use bytes::Bytes;
 use cistern_link::bugs::{self, Bug};
@@ -16,14 +17,14 @@ use cistern_wire::limits::{ROOT, SYMLINK_MAX};
 use cistern_wire::{Create, Handle, Link, Mkdir, ObjectId, ObjectKind, Realm, Rename, RenameRule, Rmdir, Status, Symlink, Unlink};
 
 impl Draft {
-    pub(super) fn create(&mut self, view: &View<'_>, frame: &Frame, m: &Create<'_>) -> Result<ObjectId, ReadError> {
+    pub(super) fn create(&mut self, view: &View<'_>, frame: &Frame<'_>, m: &Create<'_>) -> Result<ObjectId, ReadError> {
         check_name(m.name.0)?;
         check_mode(m.mode)?;
         if m.ephemeral && !m.exclusive {
             return Err(Status::EINVAL.into());
         }
         let dir = self.named(m.dir)?;
-        let (_, entry) = join(self.directory(view, dir), self.entry(view, dir, m.name.0))?;
+        let (_, entry) = join(self.directory(view, frame, dir), self.entry(view, dir, m.name.0))?;
         match entry {
             Some(_) if m.exclusive => Err(Status::EEXIST.into()),
             Some(EntryRecord { kind: ObjectKind::Directory, .. }) => Err(Status::EISDIR.into()),
@@ -45,10 +46,10 @@ impl Draft {
         }
     }
 
-    pub(super) fn mkdir(&mut self, view: &View<'_>, frame: &Frame, m: &Mkdir<'_>) -> Result<ObjectId, ReadError> {
+    pub(super) fn mkdir(&mut self, view: &View<'_>, frame: &Frame<'_>, m: &Mkdir<'_>) -> Result<ObjectId, ReadError> {
         check_mode(m.mode)?;
         let dir = self.named(m.dir)?;
-        let at = self.free_name(view, dir, m.name.0)?;
+        let at = self.free_name(view, frame, dir, m.name.0)?;
         self.check_links(frame, at)?;
         self.change_entries(at, frame.wall_ns, 1, 1);
         let realm = self.touched[at].record.attr.realm;
@@ -56,7 +57,7 @@ impl Draft {
         self.make(view, dir, m.name.0, &birth, frame)
     }
 
-    pub(super) fn symlink(&mut self, view: &View<'_>, frame: &Frame, m: &Symlink<'_>) -> Result<ObjectId, ReadError> {
+    pub(super) fn symlink(&mut self, view: &View<'_>, frame: &Frame<'_>, m: &Symlink<'_>) -> Result<ObjectId, ReadError> {
         let target = m.target.0;
         if target.len() > SYMLINK_MAX {
             return Err(Status::ENAMETOOLONG.into());
@@ -65,7 +66,7 @@ impl Draft {
             return Err(Status::EINVAL.into());
         }
         let dir = self.named(m.dir)?;
-        let at = self.free_name(view, dir, m.name.0)?;
+        let at = self.free_name(view, frame, dir, m.name.0)?;
         self.change_entries(at, frame.wall_ns, 1, 0);
         let size = target.len() as u64;
         let realm = self.touched[at].record.attr.realm;
@@ -75,14 +76,14 @@ impl Draft {
         Ok(object)
     }
 
-    pub(super) fn link(&mut self, view: &View<'_>, frame: &Frame, m: &Link<'_>) -> Result<ObjectId, ReadError> {
+    pub(super) fn link(&mut self, view: &View<'_>, frame: &Frame<'_>, m: &Link<'_>) -> Result<ObjectId, ReadError> {
         let (object, dir) = (self.named(m.object)?, self.named(m.dir)?);
-        let attr = self.known(view, object)?;
+        let attr = self.known(view, frame, object)?;
         // The server takes an ephemeral file's one name away when its session ends; a second one would keep it.
         if attr.kind == ObjectKind::Directory || attr.is_ephemeral() {
             return Err(Status::EPERM.into());
         }
-        let dir_at = self.free_name(view, dir, m.name.0)?;
+        let dir_at = self.free_name(view, frame, dir, m.name.0)?;
         one_realm(attr.realm, self.touched[dir_at].record.attr.realm)?;
         if attr.nlink >= frame.limits.links_max {
             return Err(Status::EMLINK.into());
@@ -94,9 +95,9 @@ impl Draft {
         Ok(object)
     }
 
-    pub(super) fn unlink(&mut self, view: &View<'_>, frame: &Frame, m: &Unlink<'_>) -> Result<ObjectId, ReadError> {
+    pub(super) fn unlink(&mut self, view: &View<'_>, frame: &Frame<'_>, m: &Unlink<'_>) -> Result<ObjectId, ReadError> {
         let dir = self.named(m.dir)?;
-        let (dir_at, entry) = self.taken_name(view, dir, m.name.0)?;
+        let (dir_at, entry) = self.taken_name(view, frame, dir, m.name.0)?;
         if entry.kind == ObjectKind::Directory {
             return Err(Status::EISDIR.into());
         }
@@ -108,9 +109,9 @@ impl Draft {
         Ok(entry.object)
     }
 
-    pub(super) fn rmdir(&mut self, view: &View<'_>, frame: &Frame, m: &Rmdir<'_>) -> Result<ObjectId, ReadError> {
+    pub(super) fn rmdir(&mut self, view: &View<'_>, frame: &Frame<'_>, m: &Rmdir<'_>) -> Result<ObjectId, ReadError> {
         let dir = self.named(m.dir)?;
-        let (dir_at, entry) = self.taken_name(view, dir, m.name.0)?;
+        let (dir_at, entry) = self.taken_name(view, frame, dir, m.name.0)?;
         if entry.kind != ObjectKind::Directory {
             return Err(Status::ENOTDIR.into());
         }
@@ -118,6 +119,7 @@ impl Draft {
             return Err(Status::ENOTEMPTY.into());
         }
         let at = self.show(view, entry.object)?;
+        self.check_root(frame, at, dir_at)?;
         self.change_entries(dir_at, frame.wall_ns, -1, -1);
         self.take_name(view, at, frame.wall_ns, false)?;
         self.put_entry(dir, m.name.0, None);
@@ -125,9 +127,9 @@ impl Draft {
     }
 
     /// A directory in which a name is free.
-    pub(super) fn free_name(&mut self, view: &View<'_>, dir: ObjectId, name: &[u8]) -> Result<usize, ReadError> {
+    pub(super) fn free_name(&mut self, view: &View<'_>, frame: &Frame<'_>, dir: ObjectId, name: &[u8]) -> Result<usize, ReadError> {
         check_name(name)?;
-        let (_, entry) = join(self.directory(view, dir), self.entry(view, dir, name))?;
+        let (_, entry) = join(self.directory(view, frame, dir), self.entry(view, dir, name))?;
         if entry.is_some() {
             return Err(Status::EEXIST.into());
         }
@@ -135,9 +137,9 @@ impl Draft {
     }
 
     /// A directory and what a name in it names.
-    fn taken_name(&mut self, view: &View<'_>, dir: ObjectId, name: &[u8]) -> Result<(usize, EntryRecord), ReadError> {
+    fn taken_name(&mut self, view: &View<'_>, frame: &Frame<'_>, dir: ObjectId, name: &[u8]) -> Result<(usize, EntryRecord), ReadError> {
         check_name(name)?;
-        let (_, entry) = join(self.directory(view, dir), self.entry(view, dir, name))?;
+        let (_, entry) = join(self.directory(view, frame, dir), self.entry(view, dir, name))?;
         let entry = entry.ok_or(Status::ENOENT)?;
         Ok((self.show(view, dir)?, entry))
     }
@@ -168,11 +170,11 @@ struct Move {
 }
 
 impl Draft {
-    pub(super) fn rename(&mut self, view: &View<'_>, frame: &Frame, m: &Rename<'_>) -> Result<ObjectId, ReadError> {
+    pub(super) fn rename(&mut self, view: &View<'_>, frame: &Frame<'_>, m: &Rename<'_>) -> Result<ObjectId, ReadError> {
         check_name(m.from_name.0)?;
         check_name(m.to_name.0)?;
         let (from, to) = (self.named(m.from_dir)?, self.named(m.to_dir)?);
-        let dirs = join(self.directory(view, from), self.directory(view, to));
+        let dirs = join(self.directory(view, frame, from), self.directory(view, frame, to));
         let names = join(self.entry(view, from, m.from_name.0), self.entry(view, to, m.to_name.0));
         let ((from_attr, to_attr), (source, target)) = join(dirs, names)?;
         one_realm(from_attr.realm, to_attr.realm)?;
@@ -192,6 +194,7 @@ impl Draft {
         }
         let (from_dir, to_dir) = (self.show(view, from)?, self.show(view, to)?);
         let all = Move { from, to, from_dir, to_dir, object: self.show(view, source.object)? };
+        self.check_root(frame, all.object, from_dir)?;
         // Whoever locked it by its path relies on that: another object under the old name could be locked beside it.
         if !bugs::is(Bug::N1) {
             self.loses_name(all.object, m.force);
@@ -206,7 +209,7 @@ impl Draft {
     fn replace(
         &mut self,
         view: &View<'_>,
-        frame: &Frame,
+        frame: &Frame<'_>,
         m: &Rename<'_>,
         all: &Move,
         source: EntryRecord,
@@ -224,6 +227,7 @@ impl Draft {
                 (false, false) => {}
             }
             let replaced = self.show(view, target.object)?;
+            self.check_root(frame, replaced, all.to_dir)?;
             self.take_name(view, replaced, wall, m.force)?;
         }
         if all.from != all.to && subdirectories > 0 {
@@ -240,7 +244,7 @@ impl Draft {
     fn exchange(
         &mut self,
         view: &View<'_>,
-        frame: &Frame,
+        frame: &Frame<'_>,
         m: &Rename<'_>,
         all: &Move,
         source: EntryRecord,
@@ -249,6 +253,7 @@ impl Draft {
         self.check_not_below(view, &target, all.from)?;
         self.entered(view, target.object)?;
         let other = self.show(view, target.object)?;
+        self.check_root(frame, other, all.to_dir)?;
         if !bugs::is(Bug::N1) {
             self.loses_name(other, m.force);
         }
@@ -273,9 +278,17 @@ impl Draft {
 
 impl Draft {
     /// Whether a directory may have one subdirectory more. Two of its links are its own.
-    pub(super) fn check_links(&self, frame: &Frame, dir: usize) -> Result<(), Status> {
+    pub(super) fn check_links(&self, frame: &Frame<'_>, dir: usize) -> Result<(), Status> {
         let subdirectories = self.touched[dir].record.attr.nlink.saturating_sub(2);
         if subdirectories < frame.limits.links_max { Ok(()) } else { Err(Status::EMLINK) }
+    }
+
+    /// Whether the object at `at` may lose its name in the directory at `dir`: one that begins a realm is its own realm's to move.
+    fn check_root(&self, frame: &Frame<'_>, at: usize, dir: usize) -> Result<(), Status> {
+        let (own, around) = (&self.touched[at].record.attr, self.touched[dir].record.attr.realm);
+        //= wire-spec.md#11-9-realms-and-rights
+        //# A directory that begins a realm MUST NOT be renamed, replaced, exchanged or removed by who does not own that realm.
+        if own.realm == around || bugs::is(Bug::R6) { Ok(()) } else { frame.asker.check(own, Rights::OWN) }
     }
 
     /// Whether what is moved is a directory that `dir` is, or is below: then it cannot go there.

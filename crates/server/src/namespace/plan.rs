@@ -21,13 +21,14 @@
 
 use super::draft::{Draft, Fate, Removal};
 use super::{Namespace, NamespaceLimits};
-use crate::ids::PrincipalId;
+use crate::principals::{Asker, Rights};
 use crate::store::{Counter, Query, ReadError, View};
 use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::{BATCH_MAX, BATCH_OBJECTS_MAX, EXPECT_MAX, HELD_MAX};
 use cistern_wire::{
-    Attr, Batched, CacheGrant, Changed, Effect, Expect, Field as _, Handle, Item, ItemResult, Limited, List, Message, ObjectId, Reply,
-    SessionId, Status, Terms, Writer,
+    Attr, Batched, CacheGrant, Changed, Effect, Expect, Field as _, Handle, Item, ItemResult, Limited, List, Message, ObjectId, Realm,
+    Reply, SessionId, Status, Terms, Writer,
 };
 
 /// A request that changes the namespace.
@@ -135,13 +136,13 @@ const EFFECTS_MAX: usize = 4;
 
 /// Who changes something, and when.
 #[derive(Clone, Copy, Debug)]
-pub struct MutationCx {
+pub struct MutationCx<'a> {
     /// The session for which it is done: ephemeral files go with that; 0: the server itself.
     pub requester: SessionId,
     /// That session's handle: what it makes ephemeral names it by that.
     pub handle: Handle,
-    /// Who it is: what is made tells that.
-    pub creator: PrincipalId,
+    /// Whose rights count; what is made tells who it was.
+    pub asker: Asker<'a>,
     /// Nanoseconds since 1970.
     pub wall_ns: i64,
 }
@@ -241,11 +242,11 @@ pub enum Became {
 }
 
 /// What a draft is made under.
-pub(super) struct Frame {
+pub(super) struct Frame<'a> {
     pub(super) limits: NamespaceLimits,
     pub(super) wall_ns: i64,
     pub(super) handle: Handle,
-    pub(super) creator: PrincipalId,
+    pub(super) asker: Asker<'a>,
     /// Whether the answer tells what each item was about.
     pub(super) batch: bool,
 }
@@ -258,7 +259,7 @@ impl Draft {
     }
 
     /// Drafts one item, which brings `data`.
-    fn item(&mut self, view: &View<'_>, frame: &Frame, item: &Item<'_>, data: &[u8]) -> Result<(), ReadError> {
+    fn item(&mut self, view: &View<'_>, frame: &Frame<'_>, item: &Item<'_>, data: &[u8]) -> Result<(), ReadError> {
         let subject = match item {
             Item::SetAttr(m) => self.set_attr(view, frame, m),
             Item::Create(m) => self.create(view, frame, m),
@@ -287,10 +288,10 @@ impl Namespace {
         view: &View<'_>,
         mutation: &Mutation<'_>,
         data: &'n [&'n [u8]],
-        cx: MutationCx,
+        cx: MutationCx<'_>,
     ) -> Result<Plan<'n>, PlanError> {
-        let MutationCx { requester, handle, creator, wall_ns } = cx;
-        let frame = Frame { limits: self.limits, wall_ns, handle, creator, batch: mutation.is_batch() };
+        let MutationCx { requester, handle, asker, wall_ns } = cx;
+        let frame = Frame { limits: self.limits, wall_ns, handle, asker, batch: mutation.is_batch() };
         self.draft.clear();
         let terms = mutation.terms();
         //= wire-spec.md#6-2-requests
@@ -298,7 +299,8 @@ impl Namespace {
         if terms.held.len() > HELD_MAX || terms.expect.len() > EXPECT_MAX {
             return Err(Status::E2BIG.into());
         }
-        check_expected(view, terms.expect)?;
+        check_expected(view, terms.expect, asker)?;
+        check_guard(view, terms.guard_object, asker)?;
         match mutation.len() {
             0 => return Err(Status::EINVAL.into()),
             1..=BATCH_MAX => {}
@@ -311,7 +313,10 @@ impl Namespace {
             })?;
         }
         // What changes nothing looks at no counter: its answer shall not wait for changes elsewhere to be durable.
-        if !self.draft.is_idle() {
+        if self.draft.is_idle() {
+            // It only shows something.
+            self.draft.touched.iter().try_for_each(|shown| asker.check(&shown.record.attr, Rights::READ))?;
+        } else {
             self.draft.check(view)?;
             self.check_room(view, mutation)?;
         }
@@ -361,12 +366,17 @@ impl Applied<'_> {
         })
     }
 
+    /// The realms that it began.
+    pub fn begun(&self) -> impl Iterator<Item = Realm> {
+        self.draft.realms_made()
+    }
+
     /// Appends its encoded answer to `out`. `grant` is asked for every object in it that still exists, but for those of a batch.
-    pub fn encode(&self, grant: impl FnMut(ObjectId) -> CacheGrant, out: &mut Writer) {
+    pub fn encode(&self, grant: impl FnMut(&Attr) -> CacheGrant, out: &mut Writer) {
         if self.is_batch { self.batched(out) } else { self.changed(grant, out) }
     }
 
-    fn changed(&self, mut grant: impl FnMut(ObjectId) -> CacheGrant, out: &mut Writer) {
+    fn changed(&self, mut grant: impl FnMut(&Attr) -> CacheGrant, out: &mut Writer) {
         let nothing = |attr| Effect { before: 0, attr, grant: CacheGrant::NONE };
         let Some(first) = self.draft.touched.first() else {
             Reply::Changed(Changed { effects: List::default() }).put(out);
@@ -375,7 +385,7 @@ impl Applied<'_> {
         let mut effects = [nothing(first.record.attr); EFFECTS_MAX];
         for (effect, touched) in effects.iter_mut().zip(&self.draft.touched) {
             let attr = touched.record.attr;
-            let grant = if touched.fate == Fate::Gone { CacheGrant::NONE } else { grant(attr.object) };
+            let grant = if touched.fate == Fate::Gone { CacheGrant::NONE } else { grant(&attr) };
             *effect = Effect { before: touched.before, attr, grant };
         }
         Reply::Changed(Changed { effects: List::of(&effects[..self.draft.touched.len()]) }).put(out);
@@ -392,13 +402,36 @@ impl Applied<'_> {
 }
 
 /// Whether the objects have the versions that a mutation depends on.
-fn check_expected(view: &View<'_>, expected: List<'_, Expect>) -> Result<(), ReadError> {
+fn check_expected(view: &View<'_>, expected: List<'_, Expect>, asker: Asker<'_>) -> Result<(), ReadError> {
     //= wire-spec.md#11-5-caching-and-metadata
     //# A mutation whose `expect` names a version other than the current one MUST fail with VERSION_CHANGED and change nothing.
     for Expect { object, version } in expected {
-        if view.object(object)?.map_or(0, |record| record.attr.version) != version {
+        if read_version(view, object, asker)? != version {
             return Err(Status::VERSION_CHANGED.into());
         }
     }
     Ok(())
+}
+
+/// The version of an object; 0 if there is none that the asker may know of.
+fn read_version(view: &View<'_>, object: ObjectId, asker: Asker<'_>) -> Result<u64, ReadError> {
+    let Some(record) = view.object(object)? else { return Ok(0) };
+    match asker.check(&record.attr, Rights::READ) {
+        Ok(()) => Ok(record.attr.version),
+        Err(Status::ESTALE) => Ok(0),
+        Err(status) => Err(status.into()),
+    }
+}
+
+/// Whether an object may guard a mutation.
+fn check_guard(view: &View<'_>, object: ObjectId, asker: Asker<'_>) -> Result<(), ReadError> {
+    if object.0 == 0 || asker.is_anybody() || bugs::is(Bug::R8) {
+        return Ok(());
+    }
+    let Some(record) = view.object(object)? else { return Ok(()) };
+    match asker.check(&record.attr, Rights::READ) {
+        // As of one that is gone no token of it is current.
+        Err(Status::ESTALE) => Err(Status::STALE_GUARD.into()),
+        checked => Ok(checked?),
+    }
 }

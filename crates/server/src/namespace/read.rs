@@ -7,7 +7,8 @@
 //! [`STEPS_MAX`] look-ups of a parent.
 
 use super::content::{block_of, within};
-use super::{Namespace, check_name, directory, entered, known};
+use super::{Namespace, check_name, directory, entered, known, readable};
+use crate::principals::{Asker, Rights};
 use crate::store::{BLOCK_LEN, EntryRecord, ObjectRecord, ReadError, View};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -67,19 +68,20 @@ impl Namespace {
         &mut self,
         view: &View<'_>,
         reading: &Reading<'_>,
+        asker: Asker<'_>,
         room: usize,
         mut grant: impl FnMut(ObjectId, Want) -> CacheGrant,
         out: &mut Writer,
     ) -> Result<(), ReadError> {
         match reading {
-            Reading::Lookup(m) => self.lookup(view, m, room, &mut grant, out),
-            Reading::GetAttr(m) => known(view, m.object).map(|record| {
-                Stated { attr: record.attr, grant: grant(m.object, m.want) }.put_reply(out);
+            Reading::Lookup(m) => self.lookup(view, m, asker, room, &mut grant, out),
+            Reading::GetAttr(m) => readable(view, m.object, asker).map(|record| {
+                Stated { attr: record.attr, grant: grant(m.object, asker.wanted(&record.attr, m.want)) }.put_reply(out);
             }),
-            Reading::ReadDir(m) => read_dir(view, m, room, &mut grant, out),
-            Reading::Read(m) => self.read_contents(view, m, room, &mut grant, out),
-            Reading::GetXattr(m) => super::xattr::get_xattr(view, m, room, out),
-            Reading::ListXattr(m) => super::xattr::list_xattr(view, m, room, out),
+            Reading::ReadDir(m) => read_dir(view, m, asker, room, &mut grant, out),
+            Reading::Read(m) => self.read_contents(view, m, asker, room, &mut grant, out),
+            Reading::GetXattr(m) => super::xattr::get_xattr(view, m, asker, room, out),
+            Reading::ListXattr(m) => super::xattr::list_xattr(view, m, asker, room, out),
         }
     }
 
@@ -88,6 +90,7 @@ impl Namespace {
         &mut self,
         view: &View<'_>,
         m: &Lookup<'_>,
+        asker: Asker<'_>,
         room: usize,
         grant: &mut impl FnMut(ObjectId, Want) -> CacheGrant,
         out: &mut Writer,
@@ -97,6 +100,7 @@ impl Namespace {
             return Err(Status::EINVAL.into());
         }
         let mut last = known(view, m.start)?.attr;
+        asker.check_way(&last)?;
         if last.kind == ObjectKind::File && !m.names.is_empty() {
             return Err(Status::ENOTDIR.into());
         }
@@ -107,7 +111,7 @@ impl Namespace {
             if last.kind == ObjectKind::Symlink || self.steps.len() == most {
                 break;
             }
-            match next(view, &last, name.0) {
+            match next(view, &last, name.0, asker) {
                 Ok(record) => last = record.attr,
                 Err(ReadError::Failed(why)) if why != Status::EIO => {
                     status = why;
@@ -124,7 +128,7 @@ impl Namespace {
             _ => &[],
         };
         for step in &mut self.steps {
-            step.grant = grant(step.attr.object, m.want);
+            step.grant = grant(step.attr.object, asker.wanted(&step.attr, m.want));
         }
         Reply::Walked(Walked { status, steps: List::of(&self.steps), target: Bytes16(target) }).put(out);
         Ok(())
@@ -134,11 +138,12 @@ impl Namespace {
         &mut self,
         view: &View<'_>,
         m: &Read,
+        asker: Asker<'_>,
         room: usize,
         grant: &mut impl FnMut(ObjectId, Want) -> CacheGrant,
         out: &mut Writer,
     ) -> Result<(), ReadError> {
-        let attr = known(view, m.object)?.attr;
+        let attr = readable(view, m.object, asker)?.attr;
         if attr.kind == ObjectKind::Directory {
             return Err(Status::EISDIR.into());
         }
@@ -147,7 +152,7 @@ impl Namespace {
         let most = room.min(usize::from(u16::MAX)).min(usize::try_from(m.length).unwrap_or(usize::MAX));
         let end = attr.size.min(m.offset.saturating_add(most as u64));
         gather(view, m.object, m.offset, end, &mut self.bytes)?;
-        let grant = grant(m.object, m.want);
+        let grant = grant(m.object, asker.wanted(&attr, m.want));
         Reply::Data(Data { attr, grant, offset: m.offset, data: Bytes16(&self.bytes) }).put(out);
         Ok(())
     }
@@ -162,13 +167,21 @@ pub(super) fn check_version(attr: &Attr, version: u64) -> Result<(), Status> {
 
 /// What a name in a directory names.
 #[inline]
-fn next<'v>(view: &'v View<'_>, dir: &Attr, name: &[u8]) -> Result<&'v ObjectRecord, ReadError> {
+fn next<'v>(view: &'v View<'_>, dir: &Attr, name: &[u8], asker: Asker<'_>) -> Result<&'v ObjectRecord, ReadError> {
     check_name(name)?;
     if dir.kind != ObjectKind::Directory {
         return Err(Status::ENOTDIR.into());
     }
-    let entry = view.entry(dir.object, name)?.ok_or(Status::ENOENT)?;
-    entered(view, entry.object)
+    let has = asker.rights(dir.realm);
+    //= wire-spec.md#11-9-realms-and-rights
+    //# A step of LOOKUP in a directory that a principal may pass through and not read MUST fail with EACCES, whether there is such a name
+    //# or not, unless it names a directory in a realm in which the principal has a right.
+    let absent = if has.has(Rights::READ) { Status::ENOENT } else { Status::EACCES };
+    let entry = view.entry(dir.object, name)?.ok_or(absent)?;
+    let record = entered(view, entry.object)?;
+    let shown = has.has(Rights::READ) && record.attr.realm == dir.realm
+        || record.attr.kind == ObjectKind::Directory && !asker.rights(record.attr.realm).is_empty();
+    if shown { Ok(record) } else { Err(Status::EACCES.into()) }
 }
 
 /// Collects the bytes from `offset` to `end` of an object's contents.
@@ -204,11 +217,12 @@ const LISTING_AROUND: usize = Reply::KIND_LEN + Listing::MIN_LEN;
 pub(super) fn read_dir(
     view: &View<'_>,
     m: &ReadDir<'_>,
+    asker: Asker<'_>,
     room: usize,
     grant: &mut impl FnMut(ObjectId, Want) -> CacheGrant,
     out: &mut Writer,
 ) -> Result<(), ReadError> {
-    let dir = directory(view, m.dir)?.attr;
+    let dir = directory(view, m.dir, asker)?.attr;
     check_version(&dir, m.version)?;
     let mut left = room.checked_sub(LISTING_AROUND).ok_or(Status::EINVAL)?;
     // An entry without its name.
@@ -234,19 +248,17 @@ pub(super) fn read_dir(
     if m.detail {
         know_objects(view, &page)?;
     }
-    let dir_grant = grant(m.dir, m.want);
+    let dir_grant = grant(m.dir, asker.wanted(&dir, m.want));
     let mut entries: Vec<Entry<'_>> = Vec::with_capacity(page.len());
     for (name, EntryRecord { object, kind }) in page {
-        let detail = match m.detail {
-            true => {
-                let attr = entered(view, object)?.attr;
-                // Two names of one file on one page: its one grant stands at both.
-                let same = entries.iter().filter(|_| attr.nlink > 1).find(|other| other.object == object);
-                let given = same.and_then(|other| other.detail).map(|detail| detail.grant);
-                Some(Stated { attr, grant: given.unwrap_or_else(|| grant(object, m.want)) })
-            }
-            false => None,
-        };
+        let attr = if m.detail { Some(entered(view, object)?.attr) } else { None };
+        // Of a directory that begins a realm the name is its directory's; all else is that realm's.
+        let detail = attr.filter(|attr| !asker.rights(attr.realm).is_empty()).map(|attr| {
+            // Two names of one file on one page: its one grant stands at both.
+            let same = entries.iter().filter(|_| attr.nlink > 1).find(|other| other.object == object);
+            let given = same.and_then(|other| other.detail).map(|detail| detail.grant);
+            Stated { attr, grant: given.unwrap_or_else(|| grant(object, asker.wanted(&attr, m.want))) }
+        });
         entries.push(Entry { name: Bytes8(name), object, kind, detail });
     }
     Reply::Listing(Listing { dir, grant: dir_grant, end, entries: List::of(&entries) }).put(out);

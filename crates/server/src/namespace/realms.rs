@@ -6,10 +6,11 @@
 //! written by the batch that changes it. The tree's realm has no record: its use are the store's counters. A realm goes with its directory,
 //! which is empty then.
 
+use super::Namespace;
 use super::draft::{Birth, Draft, Fate};
 use super::plan::{Frame, PlanError};
 use super::read::Places;
-use super::{Namespace, known};
+use crate::principals::{Asker, Rights};
 use crate::store::{Counter, ReadError, RealmRecord, View, XattrRecord};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
@@ -32,13 +33,17 @@ struct Delta {
 }
 
 impl Draft {
-    pub(super) fn make_realm(&mut self, view: &View<'_>, frame: &Frame, m: &MakeRealm<'_>) -> Result<ObjectId, ReadError> {
+    pub(super) fn make_realm(&mut self, view: &View<'_>, frame: &Frame<'_>, m: &MakeRealm<'_>) -> Result<ObjectId, ReadError> {
         super::check_mode(m.mode)?;
         let dir = self.named(m.dir)?;
-        let at = self.free_name(view, dir, m.name.0)?;
+        let at = self.free_name(view, frame, dir, m.name.0)?;
         self.check_links(frame, at)?;
         let parent = self.touched[at].record.attr.realm;
-        let made = self.realms.iter().filter(|(_, record)| record.is_some_and(|record| self.is_made(record.root))).count();
+        frame.asker.check(&self.touched[at].record.attr, Rights::OWN)?;
+        if !frame.asker.may_have_more() {
+            return Err(Status::ENOSPC.into());
+        }
+        let made = self.realms_made().count();
         if view.realm_count() + made >= frame.limits.realms_max {
             return Err(Status::ENOSPC.into());
         }
@@ -54,9 +59,13 @@ impl Draft {
         Ok(root)
     }
 
-    pub(super) fn set_quota(&mut self, view: &View<'_>, frame: &Frame, m: &SetQuota<'_>) -> Result<ObjectId, ReadError> {
+    pub(super) fn set_quota(&mut self, view: &View<'_>, frame: &Frame<'_>, m: &SetQuota<'_>) -> Result<ObjectId, ReadError> {
         let root = self.named(m.root)?;
-        let realm = self.known(view, root)?.realm;
+        // Whether it may look or not: an operator gives the room, and what is in it is not its affair.
+        if !frame.asker.is_operator() {
+            return Err(Status::EPERM.into());
+        }
+        let realm = self.object(view, root)?.ok_or(Status::ESTALE)?.attr.realm;
         // The tree's own is the server's: settings bound it.
         if realm == Realm::TREE || self.realm(view, realm)?.root != root {
             return Err(Status::EINVAL.into());
@@ -179,16 +188,21 @@ impl Draft {
         Ok(())
     }
 
+    /// The realms that are made.
+    pub(super) fn realms_made(&self) -> impl Iterator<Item = Realm> {
+        let made = self.realms.iter().filter(|(_, record)| record.is_some_and(|record| self.is_made(record.root)));
+        made.map(|(realm, _)| *realm)
+    }
+
     /// The number above those of all realms that are made.
     pub(super) fn next_realm(&self) -> Option<u64> {
-        let made = self.realms.iter().filter(|(_, record)| record.is_some_and(|record| self.is_made(record.root)));
-        made.map(|(realm, _)| u64::from(realm.0) + 1).max()
+        self.realms_made().map(|realm| u64::from(realm.0) + 1).max()
     }
 }
 
 impl Namespace {
     /// Executes LIST_REALMS: appends its encoded reply to `out`, at most `room` bytes of it.
-    pub fn list_realms(&self, view: &View<'_>, m: &ListRealms, room: usize, out: &mut Writer) -> Result<(), ReadError> {
+    pub fn list_realms(&self, view: &View<'_>, m: &ListRealms, asker: Asker<'_>, room: usize, out: &mut Writer) -> Result<(), ReadError> {
         let tree = RealmRecord {
             parent: Realm(0),
             root: ObjectId(ROOT),
@@ -197,12 +211,15 @@ impl Namespace {
             objects_max: self.limits.objects_max,
             bytes_max: self.limits.bytes_max,
         };
+        let all = asker.is_operator();
+        let seen = |realm: Realm| all || asker.rights(realm).has(Rights::READ) || asker.rights(realm).has(Rights::OWN);
         let wanted = |realm: Realm| if m.realm.0 == 0 { realm > m.after } else { realm == m.realm };
         let mut left = room.checked_sub(ROWS_AROUND).ok_or(Status::EINVAL)?;
         let most = left / RealmRow::MIN_LEN + 1;
         let after = if m.realm.0 == 0 { m.after } else { Realm(m.realm.0 - 1) };
         let tree = wanted(Realm::TREE).then_some((Realm::TREE, &tree));
-        let listed: Vec<_> = tree.into_iter().chain(view.realms(after).take_while(|(realm, _)| wanted(*realm))).take(most).collect();
+        let listed = tree.into_iter().chain(view.realms(after).take_while(|(realm, _)| wanted(*realm)));
+        let listed: Vec<_> = listed.filter(|(realm, _)| seen(*realm)).take(most).collect();
         let (mut places, mut known_places, mut missing) = (Vec::with_capacity(listed.len()), Places::new(), Vec::new());
         for (_, record) in &listed {
             match self.place(view, &mut known_places, record.root, PLACE_MAX) {
@@ -227,11 +244,6 @@ impl Namespace {
         }
         Reply::RealmRows(RealmRows { end, rows: List::of(&shown) }).put(out);
         Ok(())
-    }
-
-    /// The realm of an object: ESTALE if there is none.
-    pub fn realm_of(&self, view: &View<'_>, object: ObjectId) -> Result<Realm, ReadError> {
-        known(view, object).map(|record| record.attr.realm)
     }
 }
 

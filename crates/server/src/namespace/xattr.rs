@@ -4,12 +4,13 @@
 //! by `read`. Implements `wire-spec.md` section 6.2.
 //! Invariant: an object has at most 128 attributes and 64 KiB of their values; a change of one is a change of the object, so that its
 //! version grows and its change time is new, and pages of one version are of one instant (section 11.5).
-//! Leaves to others: permission, and what the prefix of a name means: the presenter's of the files. Nothing of them is cached by agents.
+//! Leaves to others: what the prefix of a name means: the presenter's of the files. Nothing of them is cached by agents.
 
 use super::draft::{Draft, Xattrs};
-use super::known;
 use super::plan::Frame;
 use super::read::check_version;
+use super::readable;
+use crate::principals::Asker;
 use crate::store::{ReadError, View, XattrRecord};
 use alloc::vec::Vec;
 use cistern_wire::limits::{XATTR_BYTES_MAX, XATTR_NAME_MAX, XATTR_VALUE_MAX, XATTRS_MAX};
@@ -33,7 +34,7 @@ fn check_xattr_name(name: &[u8]) -> Result<(), Status> {
 
 impl Draft {
     /// SETXATTR of a value, from the message or its stage.
-    pub(super) fn set_xattr(&mut self, view: &View<'_>, frame: &Frame, m: &SetXattr<'_>, value: &[u8]) -> Result<ObjectId, ReadError> {
+    pub(super) fn set_xattr(&mut self, view: &View<'_>, frame: &Frame<'_>, m: &SetXattr<'_>, value: &[u8]) -> Result<ObjectId, ReadError> {
         check_xattr_name(m.name.0)?;
         if m.stage != 0 && !m.data.0.is_empty() {
             return Err(Status::EINVAL.into());
@@ -42,7 +43,7 @@ impl Draft {
             return Err(Status::E2BIG.into());
         }
         let object = self.named(m.object)?;
-        self.known(view, object)?;
+        self.known(view, frame, object)?;
         let all = self.xattrs_of(view, object)?;
         let old = all.as_ref().and_then(|all| all.get(m.name.0)).map(<[u8]>::len);
         match (m.rule, old) {
@@ -58,10 +59,10 @@ impl Draft {
         self.replace_xattrs(view, frame, object, all.as_ref(), m.name.0, Some(value))
     }
 
-    pub(super) fn remove_xattr(&mut self, view: &View<'_>, frame: &Frame, m: &RemoveXattr<'_>) -> Result<ObjectId, ReadError> {
+    pub(super) fn remove_xattr(&mut self, view: &View<'_>, frame: &Frame<'_>, m: &RemoveXattr<'_>) -> Result<ObjectId, ReadError> {
         check_xattr_name(m.name.0)?;
         let object = self.named(m.object)?;
-        self.known(view, object)?;
+        self.known(view, frame, object)?;
         let all = self.xattrs_of(view, object)?;
         if all.as_ref().is_none_or(|all| all.get(m.name.0).is_none()) {
             return Err(Status::ENODATA.into());
@@ -72,7 +73,7 @@ impl Draft {
     fn replace_xattrs(
         &mut self,
         view: &View<'_>,
-        frame: &Frame,
+        frame: &Frame<'_>,
         object: ObjectId,
         all: Option<&XattrRecord>,
         name: &[u8],
@@ -124,9 +125,9 @@ fn stored(view: &View<'_>, object: ObjectId, count: u8) -> Result<Option<XattrRe
 }
 
 /// Executes GETXATTR, as `Namespace::read` says.
-pub(super) fn get_xattr(view: &View<'_>, m: &GetXattr<'_>, room: usize, out: &mut Writer) -> Result<(), ReadError> {
+pub(super) fn get_xattr(view: &View<'_>, m: &GetXattr<'_>, asker: Asker<'_>, room: usize, out: &mut Writer) -> Result<(), ReadError> {
     check_xattr_name(m.name.0)?;
-    let record = known(view, m.object)?;
+    let record = readable(view, m.object, asker)?;
     check_version(&record.attr, m.version)?;
     let all = stored(view, m.object, record.xattrs)?;
     let value = all.as_ref().and_then(|all| all.get(m.name.0)).ok_or(Status::ENODATA)?;
@@ -140,8 +141,8 @@ pub(super) fn get_xattr(view: &View<'_>, m: &GetXattr<'_>, room: usize, out: &mu
 }
 
 /// Executes LISTXATTR, as `Namespace::read` says.
-pub(super) fn list_xattr(view: &View<'_>, m: &ListXattr<'_>, room: usize, out: &mut Writer) -> Result<(), ReadError> {
-    let record = known(view, m.object)?;
+pub(super) fn list_xattr(view: &View<'_>, m: &ListXattr<'_>, asker: Asker<'_>, room: usize, out: &mut Writer) -> Result<(), ReadError> {
+    let record = readable(view, m.object, asker)?;
     check_version(&record.attr, m.version)?;
     let all = stored(view, m.object, record.xattrs)?;
     let mut left = room.checked_sub(NAMES_AROUND).ok_or(Status::EINVAL)?;

@@ -11,7 +11,7 @@ use crate::share::Shared;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
-use cistern_wire::{Handle, ObjectId, SessionId, Status};
+use cistern_wire::{Handle, ObjectId, Realm, SessionId, Status};
 
 /// What became of a watched object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub(crate) struct Change {
     /// Its version after; the last one if it is gone.
     pub(crate) version: u64,
     pub(crate) gone: bool,
+    /// To which the object belongs.
+    pub(crate) realm: Realm,
 }
 
 /// One session's watch of one object.
@@ -29,8 +31,8 @@ struct Watching {
     told: u64,
     /// A notice about it is not receipted.
     on_way: bool,
-    /// What is to be told next: version, and whether the object is gone.
-    next: Option<(u64, bool)>,
+    /// What is to be told next.
+    next: Option<Change>,
     /// Somebody still wants to be told; otherwise the row only waits for its receipt.
     wanted: bool,
 }
@@ -59,6 +61,11 @@ impl Watches {
     /// Whether anybody but one session watches an object.
     pub(crate) fn is_watched_by_another(&self, object: ObjectId, session: SessionId) -> bool {
         self.of(object).any(|(watcher, row)| row.wanted && watcher != session)
+    }
+
+    /// The sessions that watch an object.
+    pub(crate) fn watchers(&self, object: ObjectId) -> impl Iterator<Item = SessionId> {
+        self.of(object).filter(|(_, row)| row.wanted).map(|(session, _)| session)
     }
 
     fn of(&self, object: ObjectId) -> impl Iterator<Item = (SessionId, &Watching)> {
@@ -111,7 +118,7 @@ impl Watches {
 
     /// A change is durable: the sessions that are to be told of it now. The others are told with their receipts.
     pub(crate) fn changed(&mut self, change: Change) -> Vec<SessionId> {
-        let Change { object, version, gone } = change;
+        let Change { object, version, gone, .. } = change;
         let mut now = Vec::new();
         for ((_, session), row) in self.rows.range_mut((object, SessionId(0))..=(object, SessionId(u64::MAX))) {
             if !row.wanted || (row.told >= version && !gone) {
@@ -120,7 +127,7 @@ impl Watches {
             //= wire-spec.md#11-5-caching-and-metadata
             //# At most one notice of a watch MUST be on the way per session and object.
             if row.on_way {
-                row.next = Some((version, gone));
+                row.next = Some(change);
             } else {
                 row.told = version;
                 row.on_way = true;
@@ -135,10 +142,10 @@ impl Watches {
     pub(crate) fn receipted(&mut self, session: SessionId, object: ObjectId) -> Option<Change> {
         let row = self.rows.get_mut(&(object, session))?;
         match row.next.take() {
-            Some((version, gone)) => {
-                row.told = version;
-                row.wanted = !gone;
-                Some(Change { object, version, gone })
+            Some(change) => {
+                row.told = change.version;
+                row.wanted = !change.gone;
+                Some(change)
             }
             None => {
                 row.on_way = false;

@@ -102,6 +102,8 @@ pub(crate) enum Origin {
         /// How far that is.
         progress: Progress,
     },
+    /// Ends the waits of a session whose rights were withdrawn. Nothing is asked twice, so these are not counted.
+    Recheck(SessionKey),
     /// Starts the server. Every page of what it reads is a round, so these are not counted.
     Boot,
 }
@@ -133,7 +135,7 @@ impl Task {
     pub(crate) const fn call(&self) -> Option<&Call> {
         match &self.origin {
             Origin::Request { call, .. } => Some(call),
-            Origin::RemoveEphemeral { .. } | Origin::Boot => None,
+            Origin::RemoveEphemeral { .. } | Origin::Recheck(_) | Origin::Boot => None,
         }
     }
 
@@ -141,7 +143,7 @@ impl Task {
     pub(crate) const fn call_mut(&mut self) -> Option<&mut Call> {
         match &mut self.origin {
             Origin::Request { call, .. } => Some(call),
-            Origin::RemoveEphemeral { .. } | Origin::Boot => None,
+            Origin::RemoveEphemeral { .. } | Origin::Recheck(_) | Origin::Boot => None,
         }
     }
 }
@@ -167,7 +169,7 @@ impl Tasks {
     pub(crate) fn suspend(&mut self, id: TaskId, mut origin: Origin, blocked: Blocked) -> Vec<Query> {
         match &mut origin {
             Origin::Request { call: Call { progress, .. }, .. } | Origin::RemoveEphemeral { progress, .. } => progress.blocked(&blocked),
-            Origin::Boot => {}
+            Origin::Recheck(_) | Origin::Boot => {}
         }
         let (wait, queries) = match blocked {
             Blocked::Load(mut queries) => {

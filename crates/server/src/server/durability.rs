@@ -7,6 +7,7 @@
 //! Leaves to others: what is held (`answers`, `handshake`, `lifecycle`), the engine (`cistern-store`).
 
 use crate::presence::Change;
+use crate::principals::PrincipalId;
 use crate::requests::{Call, TaskId};
 use crate::server::answers::Repeatable;
 use crate::server::{Phase, Server};
@@ -46,6 +47,8 @@ pub(crate) enum OnDurable {
     Started,
     /// The end of grace: all sessions that did not come back have ended before.
     GraceOver,
+    /// A principal's key was withdrawn: its sessions end by D.
+    Revoked(PrincipalId),
     /// Changes of objects that are watched.
     Changed(SessionId, Vec<Change>),
 }
@@ -131,6 +134,7 @@ impl Server {
                     OnDurable::Tokens(up_to) => self.locks.tokens_durable(self.now, up_to),
                     OnDurable::Started => self.started(),
                     OnDurable::GraceOver => self.grace_over(),
+                    OnDurable::Revoked(who) => self.revoked(who),
                     OnDurable::Changed(by, changes) => self.tell_watchers(by, changes),
                 }
             }

@@ -5,10 +5,11 @@
 //! Invariant: until a run has all it needs it changes nothing.
 //! Leaves to others: what the operations mean (`namespace`), who may hold what (`locks`), standing and at-most-once (`requests`).
 
-use crate::ids::{FlowId, LockSlot, PrincipalId};
+use crate::ids::{FlowId, LockSlot};
 use crate::locks::{LockOutcome, LockTable, Row, Turn};
 use crate::namespace::staging::Stages;
 use crate::namespace::{Mutation, MutationCx, Places, Plan, PlanError, Reading, carried, staged};
+use crate::principals::{Asker, Rights};
 use crate::requests::{Answering, Blocked, Call, Progress};
 use crate::scheduler::prices;
 use crate::server::Server;
@@ -24,9 +25,9 @@ use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::BATCH_MAX;
 use cistern_wire::{
-    Ack, BatchFailed, Bytes8, Bytes16, CacheGrant, Failed, Field as _, Granted, Handle, Kind, Limited, List, ListLocks, ListRealms, Lock,
-    LockClass, LockId, LockRefused, LockRow, LockRows, LockWait, Message, ObjectId, Raw, Reply, RowState, SessionId, Stage, Status, Terms,
-    Want,
+    Ack, Attr, BatchFailed, Bytes8, Bytes16, CacheGrant, Failed, Field as _, Granted, Kind, Limited, List, ListLocks, ListRealms, Lock,
+    LockClass, LockId, LockRefused, LockRow, LockRows, LockWait, Message, ObjectId, Raw, Realm, Reply, RowState, SessionId, Stage, Status,
+    Terms, Want,
 };
 
 /// Retry hint for BUSY, in milliseconds.
@@ -151,6 +152,8 @@ impl Server {
     fn read(&mut self, call: Call, reading: &Reading<'_>, seen: &Seen) -> Run {
         let mut reply = self.scratch();
         let in_grace = self.in_grace();
+        let Some(session) = self.sessions.get(call.key) else { return Ok(Done::Silent) };
+        let asker = self.principals.asker(session.principal);
         let view = self.store.view(seen);
         let (locks, ephemerals, now, session) = (&mut self.locks, &self.ephemerals, self.now, call.key.id());
         // A read that is made again for a duplicate grants nothing: the grant of the first reply may have arrived (section 11.4).
@@ -165,7 +168,7 @@ impl Server {
             None => CacheGrant::NONE,
         };
         let room = usize::from(call.limit) - Ack::AROUND;
-        let read = self.namespace.read(&view, reading, room, grant, &mut reply);
+        let read = self.namespace.read(&view, reading, asker, room, grant, &mut reply);
         self.looked_at(owners);
         self.reply_buffer = reply;
         read?;
@@ -183,12 +186,26 @@ impl Server {
     }
 
     fn try_mutate(&mut self, call: Call, mutation: &Mutation<'_>, seen: &Seen) -> Run {
-        let (now, session, in_grace) = (self.now, call.key.id(), self.in_grace());
-        let handle = self.sessions.get(call.key).map_or(Handle(0), |session| session.handle);
-        let cx = MutationCx { requester: session, handle, creator: PrincipalId::ANYBODY, wall_ns: self.wall.at(now) };
+        let (now, session, in_grace, wall_ns) = (self.now, call.key.id(), self.in_grace(), self.wall.at(self.now));
         // Parts of the machine by themselves: a plan borrows the namespace.
-        let Self { store, namespace, locks, stages, ephemerals, watches, sessions, grace, config, reply_buffer: reply, scheduler, .. } =
-            self;
+        let Self {
+            store,
+            namespace,
+            locks,
+            stages,
+            ephemerals,
+            watches,
+            sessions,
+            principals,
+            grace,
+            config,
+            reply_buffer: reply,
+            scheduler,
+            ..
+        } = self;
+        let Some(by) = sessions.get(call.key) else { return Ok(Done::Silent) };
+        let asker = principals.asker(by.principal);
+        let cx = MutationCx { requester: session, handle: by.handle, asker, wall_ns };
         let data = brought(stages, session, mutation)?;
         scheduler.charge(call.flow, prices::stored(data.iter().map(|data| data.len()).sum()));
         let plan = namespace.plan(&store.view(seen), mutation, &data, cx)?;
@@ -200,7 +217,7 @@ impl Server {
             return Err(Status::IN_GRACE.into());
         }
         let terms = mutation.terms();
-        allowed(locks, grace.as_ref(), call.slot, &terms, &plan).map_err(|(status, item)| {
+        allowed(locks, grace.as_ref(), call.slot, asker, &terms, &plan).map_err(|(status, item)| {
             let item = item.filter(|_| mutation.is_batch());
             Stop::Failed { status, item }
         })?;
@@ -225,20 +242,25 @@ impl Server {
         if changes_something {
             reply.clear();
             applied.encode(|_| CacheGrant::NONE, reply);
-            keep_outcome(store, sessions, call, reply);
+            keep_outcome(store, by, call, reply);
         }
         reply.clear();
         let want = if in_grace { Want::Nothing } else { terms.want };
-        let grant = |object| match ephemerals.owner_besides(session, object) {
+        let grant = |attr: &Attr| match ephemerals.owner_besides(session, attr.object) {
             Some(_) => CacheGrant::NONE,
-            None => locks.cache_grant(now, call.slot, object, want),
+            None => locks.cache_grant(now, call.slot, attr.object, asker.wanted(attr, want)),
         };
         applied.encode(grant, reply);
+        let (who, begun): (_, Vec<Realm>) = (asker.who(), applied.begun().filter(|_| !asker.is_anybody()).collect());
+        begun.into_iter().for_each(|realm| self.own_realm(who, realm));
         self.tell_when_durable(session, changes);
         Ok(Done::Reply(Repeatable::Changes))
     }
 
     fn stage(&mut self, call: Call, message: &Stage<'_>) -> Run {
+        if !self.asker(call.key).ok_or(Status::ESTALE)?.may_somewhere(Rights::WRITE) {
+            return Err(Status::EACCES.into());
+        }
         //= wire-spec.md#11-5-caching-and-metadata
         //# Contents and values of several datagrams MUST be staged, and take effect whole by one mutation.
         // What is impossible is told below.
@@ -253,7 +275,10 @@ impl Server {
     fn lock(&mut self, call: Call, message: &Lock, seen: &Seen) -> Run {
         // Apart from what the run has seen: a grant shows nothing of the object.
         let object = Seen::default();
-        self.namespace.exists(&self.store.view(&object), message.object).inspect_err(|_| seen.note_all(&object))?;
+        let Some(session) = self.sessions.get(call.key) else { return Ok(Done::Silent) };
+        let asker = self.principals.asker(session.principal);
+        let permitted = self.namespace.permitted(&self.store.view(&object), message.object, asker, Rights::LOCK);
+        permitted.inspect_err(|_| seen.note_all(&object))?;
         // A lock on what a crash could still take back would outlive it. It waits once: what changed the object later did not make it.
         if !call.progress.settled
             && let Some(batch) = object.depends_on(&self.store)
@@ -345,7 +370,7 @@ impl Server {
     fn list_locks(&mut self, call: Call, message: &ListLocks, seen: &Seen) -> Run {
         let room = usize::from(call.limit) - Ack::AROUND - ROWS_AROUND;
         let object = Some(message.object).filter(|object| object.0 != 0);
-        let (rows, mut end) = self.locks.rows(object, (message.after_object, message.after_row), room / LockRow::MIN_LEN);
+        let (rows, mut end) = self.visible_rows(call, object, (message.after_object, message.after_row), room / LockRow::MIN_LEN, seen)?;
         // Those before are passed one by one.
         let passed = (message.after_row as usize).min(self.locks.held_by_all());
         self.scheduler.charge(call.flow, prices::rows(passed + rows.len()));
@@ -401,7 +426,9 @@ impl Server {
     fn list_realms(&mut self, call: Call, message: &ListRealms, seen: &Seen) -> Run {
         let mut reply = self.scratch();
         let room = usize::from(call.limit) - Ack::AROUND;
-        let listed = self.namespace.list_realms(&self.store.view(seen), message, room, &mut reply);
+        let Some(session) = self.sessions.get(call.key) else { return Ok(Done::Silent) };
+        let asker = self.principals.asker(session.principal);
+        let listed = self.namespace.list_realms(&self.store.view(seen), message, asker, room, &mut reply);
         self.reply_buffer = reply;
         listed?;
         Ok(Done::Reply(Repeatable::Reads))
@@ -447,6 +474,7 @@ fn allowed(
     locks: &LockTable,
     grace: Option<&Grace>,
     by: LockSlot,
+    asker: Asker<'_>,
     terms: &Terms<'_>,
     plan: &Plan<'_>,
 ) -> Result<(), (Status, Option<u16>)> {
@@ -461,10 +489,13 @@ fn allowed(
     //= wire-spec.md#11-4-locks
     //# UNLINK, RMDIR and RENAME MUST fail with EBUSY where they would take a name from an object on which another session has an
     //# advisory lock, unless forced.
-    match plan.removes().find(|removal| !removal.force && protected(removal.object)) {
-        Some(removal) => Err((Status::EBUSY, Some(removal.item))),
-        None => Ok(()),
+    for removal in plan.removes() {
+        let forced = removal.force && asker.rights(removal.realm).has(Rights::OWN);
+        if !forced && protected(removal.object) {
+            return Err((if removal.force { Status::EACCES } else { Status::EBUSY }, Some(removal.item)));
+        }
     }
+    Ok(())
 }
 
 /// What each item of a mutation brings, from the message itself or from a stage.

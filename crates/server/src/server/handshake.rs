@@ -8,6 +8,7 @@
 //! so it is produced only in good standing and echoes the newest HELLO received; other answers are smaller than their cause.
 //! Leaves to others: cookies, the end of former sessions (`lifecycle`).
 
+use crate::principals::PrincipalId;
 use crate::server::Server;
 use crate::server::durability::OnDurable;
 use crate::server::lifecycle::Pending;
@@ -263,6 +264,7 @@ impl Server {
             //= wire-spec.md#11-6-sessions-handshake-and-paths
             //# A session's handle MUST be random, and independent of the session's id and of the agent's.
             handle: Handle(self.rng.nonzero_u64().get()),
+            principal: PrincipalId(self.config.plain_principal),
             agent: hello.agent,
             incarnation: hello.incarnation,
             handshake: hello.handshake,

@@ -266,7 +266,7 @@ impl Server {
         }
         self.long.forget(key.id());
         if cause != Cause::NotReclaimed || !bugs::is(Bug::M38) {
-            let outcomes = self.sessions.get(key).map_or(0, |session| session.outcomes);
+            let outcomes = self.sessions.get(key).map_or(0, |session| session.outcomes.get());
             self.delete_session(key.id(), outcomes);
         }
         //= wire-spec.md#11-5-caching-and-metadata

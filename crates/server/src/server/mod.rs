@@ -17,6 +17,7 @@ mod presence;
 mod receive;
 mod recovery;
 mod requests;
+mod rights;
 mod starting;
 pub mod status;
 mod strangers;
@@ -31,6 +32,7 @@ use crate::locks::{LockTable, Tokens};
 use crate::namespace::Namespace;
 use crate::namespace::staging::Stages;
 use crate::presence::{Ephemerals, Watches};
+use crate::principals::Principals;
 use crate::requests::Tasks;
 use crate::scheduler::Scheduler;
 use crate::server::durability::OnDurable;
@@ -151,6 +153,7 @@ pub struct Server {
     tasks: Tasks,
     locks: LockTable,
     namespace: Namespace,
+    principals: Principals,
     stages: Stages,
     ephemerals: Ephemerals,
     removals: Removals,
@@ -208,6 +211,7 @@ impl Server {
             // Made anew when the store has told how far tokens were given out; until then nothing is granted.
             locks: LockTable::new(config.locks, Tokens::new(0, 0)),
             namespace: Namespace::new(config.namespace),
+            principals: Principals::default(),
             stages: Stages::new(config.stages),
             ephemerals: Ephemerals::default(),
             removals: Removals::none(now),

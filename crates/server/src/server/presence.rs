@@ -8,10 +8,11 @@
 //! Leaves to others: whom a change concerns (`presence`), delivery and its failure, probing of owners (`delivery`).
 
 use crate::config::PresenceLimits;
-use crate::ids::{LockSlot, PrincipalId, SessionKey};
+use crate::ids::{LockSlot, SessionKey};
 use crate::locks::{LockTable, Turn};
 use crate::namespace::{Applied, Became, Mutation, MutationCx};
 use crate::presence::{Change, Ephemerals, REMOVALS_MAX, Watches};
+use crate::principals::{PrincipalId, Rights};
 use crate::requests::{Blocked, Call, Origin, Progress, TaskId};
 use crate::server::answers::Repeatable;
 use crate::server::durability::OnDurable;
@@ -164,9 +165,10 @@ impl Server {
     /// Removes an ephemeral file by the open batch, if it is there and `may` says of what that affects that it can be done.
     fn remove(&mut self, object: ObjectId, may: impl FnOnce(&mut LockTable, &[ObjectId]) -> Result<(), Stop>) -> Result<(), Stop> {
         let by = SessionKey::SERVER.id();
-        let cx = MutationCx { requester: by, handle: Handle(0), creator: PrincipalId::ANYBODY, wall_ns: self.wall.at(self.now) };
+        let wall_ns = self.wall.at(self.now);
         let seen = Seen::default();
-        let Self { store, namespace, locks, ephemerals, watches, sessions, config, .. } = self;
+        let Self { store, namespace, locks, ephemerals, watches, sessions, principals, config, .. } = self;
+        let cx = MutationCx { requester: by, handle: Handle(0), asker: principals.asker(PrincipalId::ANYBODY), wall_ns };
         let mut view = store.view(&seen);
         let Some((dir, name)) = namespace.name_of(&view, object)? else {
             // Somebody was faster.
@@ -187,7 +189,9 @@ impl Server {
 impl Server {
     /// WATCH.
     pub(crate) fn watch_object(&mut self, call: Call, message: &Watch, seen: &Seen) -> Run {
-        let attr = self.namespace.attr(&self.store.view(seen), message.object)?;
+        let Some(session) = self.sessions.get(call.key) else { return Err(Status::ESTALE.into()) };
+        let asker = self.principals.asker(session.principal);
+        let attr = self.namespace.permitted(&self.store.view(seen), message.object, asker, Rights::READ)?;
         if !self.watches.share_has_room(self.config.presence, |id| self.is_of(call.flow, id)) {
             return Err(Status::BUSY.into());
         }
@@ -240,6 +244,7 @@ impl Server {
                 let holders = holders.filter(|holder| *holder != by && hears(sessions, *holder));
                 self.watches.concern(change.object, holders, self.config.presence);
             }
+            self.end_watches(change);
             //= wire-spec.md#11-5-caching-and-metadata
             //# The server MUST tell every session that watches an object of each durable change of it, or of a later one.
             for session in self.watches.changed(change) {
@@ -254,12 +259,18 @@ impl Server {
     /// A session has receipted the notice of a watch; there may be more to tell.
     pub(crate) fn watcher_heard(&mut self, key: SessionKey, object: ObjectId) {
         if let Some(change) = self.watches.receipted(key.id(), object) {
-            self.tell_change(key.id(), change);
+            self.end_watches(change);
+            if change.gone || self.watches.watchers(object).any(|session| session == key.id()) {
+                self.tell_change(key.id(), change);
+            } else {
+                // It watches no more, and nothing of it is on the way.
+                self.watches.receipted(key.id(), object);
+            }
         }
     }
 
     fn tell_change(&mut self, session: SessionId, change: Change) {
-        let Change { object, version, gone } = change;
+        let Change { object, version, gone, .. } = change;
         let Some(session) = self.sessions.find(session) else {
             return;
         };
@@ -295,7 +306,7 @@ pub(crate) fn note_changes(
                 let owner = ephemerals.bound(object).filter(|owner| gone && *owner != by);
                 watches.concern(object, owner.filter(|owner| hears(sessions, *owner)), limits);
                 if watches.is_watched(object) || gone && locks.is_wanted(object) {
-                    changes.push(Change { object, version: attr.version, gone });
+                    changes.push(Change { object, version: attr.version, gone, realm: attr.realm });
                 }
             }
         }

@@ -14,24 +14,25 @@
 
 use crate::config::micros_up;
 use crate::locks::Restored;
+use crate::principals::Rights;
 use crate::requests::{Blocked, Call};
 use crate::server::Server;
 use crate::server::answers::{Repeatable, fate, stripped};
 use crate::server::durability::OnDurable;
 use crate::server::execute::{Done, Run};
 use crate::server::long::Recording;
+use crate::sessions::SessionKey;
 use crate::sessions::grace::Grace;
 use crate::sessions::session::Session;
 use crate::sessions::standing::{Cause, Event, ReclaimState, Standing};
-use crate::sessions::{SessionKey, Sessions};
 use crate::store::{self, Counter, OutcomeRecord, ReadError, Seen, StoreCache};
 use alloc::vec::Vec;
 use cistern_link::Stored;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::RECLAIM_MAX;
 use cistern_wire::{
-    Ack, AgentId, Bytes16, Claim, Fate, Field as _, Hello, List, ObjectId, Outcome, OutcomeTold, Reclaim, ReclaimComplete, ReclaimItem,
-    Reclaimed, ReclaimedItem, Reply, SessionId, Status,
+    Ack, AgentId, Bytes16, Claim, Fate, Field as _, Hello, List, LockClass, Mode, ObjectId, Outcome, OutcomeTold, Reclaim, ReclaimComplete,
+    ReclaimItem, Reclaimed, ReclaimedItem, Reply, SessionId, Status,
 };
 use core::time::Duration;
 use log::{info, warn};
@@ -80,7 +81,7 @@ impl Server {
         let Some((session, from)) = self.sessions.get(key).zip(from) else {
             return false;
         };
-        from.is_reclaimable_by(session.agent, session.incarnation)
+        from.principal == session.principal && from.is_reclaimable_by(session.agent, session.incarnation)
     }
 
     /// RECLAIM.
@@ -89,11 +90,13 @@ impl Server {
             return Err(Status::EINVAL.into());
         }
         let eligible = self.may_reclaim(call.key, message.from);
+        let Some(session) = self.sessions.get(call.key) else { return Ok(Done::Silent) };
+        let asker = self.principals.asker(session.principal);
         let view = self.store.view(seen);
         let (mut versions, mut missing) = (Vec::with_capacity(message.items.len()), Vec::new());
         for item in message.items.iter().filter(|_| eligible) {
-            match self.namespace.version(&view, item.lock.object) {
-                Ok(version) => versions.push(Ok(version)),
+            match self.namespace.permitted(&view, item.lock.object, asker, needed(&item)) {
+                Ok(attr) => versions.push(Ok(attr.version)),
                 Err(ReadError::Failed(status)) => versions.push(Err(status)),
                 Err(ReadError::NotCached(_)) if call.progress.gives_up() => versions.push(Err(Status::EIO)),
                 Err(ReadError::NotCached(queries)) => missing.extend(queries),
@@ -239,7 +242,7 @@ impl Server {
         let Some(session) = self.sessions.get(key).filter(|session| session.standing() == missed) else {
             return 0;
         };
-        let outcomes = session.outcomes;
+        let outcomes = session.outcomes.get();
         warn!(
             "{}: session {} of \"{}\" ({}) did not come back; its locks are lost; look at its host",
             self.who,
@@ -366,13 +369,19 @@ impl Server {
     }
 }
 
+/// What holding a lock takes.
+fn needed(item: &ReclaimItem) -> Rights {
+    match (item.lock.class, item.mode) {
+        (LockClass::Advisory, _) => Rights::LOCK,
+        (LockClass::Cache, Mode::Shared) => Rights::READ,
+        (LockClass::Cache, Mode::Exclusive) => Rights::READ.with(Rights::WRITE),
+    }
+}
+
 /// A mutation has changed something, in the open batch: so is its outcome.
-pub(crate) fn keep_outcome(cache: &mut StoreCache, sessions: &mut Sessions, call: Call, reply: &[u8]) {
-    let Some(session) = sessions.get_mut(call.key) else {
-        return;
-    };
+pub(crate) fn keep_outcome(cache: &mut StoreCache, session: &Session, call: Call, reply: &[u8]) {
     let slot = slot(call.nonce, session.cache.window());
-    session.outcomes = session.outcomes.max(slot + 1);
+    session.outcomes.set(session.outcomes.get().max(slot + 1));
     let record = OutcomeRecord::bytes_of(if bugs::is(Bug::M31) { 0 } else { call.nonce }, reply);
     //= wire-spec.md#11-2-delivery
     //# A mutation's effects and its outcome MUST become durable in one transaction, and the outcome stays until the floor has passed it or

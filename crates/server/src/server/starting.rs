@@ -77,6 +77,7 @@ impl Server {
             need(view.counter(counter).map(|known| *value = known))?;
         }
         need(self.store.know_realms())?;
+        need(self.store.know_principals())?;
         need(self.store.know_sessions())?;
         need(self.store.know_ephemerals())?;
         if !missing.is_empty() {
@@ -113,6 +114,8 @@ impl Server {
         self.identity.incarnation = counters.incarnation + 1;
         self.who = format!("server {:.8}/{}", format!("{}", self.identity.store), self.identity.incarnation);
         self.store.keep_realms();
+        let principals = self.store.take_principals();
+        self.principals.load(principals, |realm| self.store.realm_around(realm));
         let mut sessions = self.store.take_sessions();
         // Without a session and without a wait that is owed no lease of before is valid.
         let stored = if owed || !sessions.is_empty() { Duration::from_micros(counters.wait_us.min(WAIT_MAX_US)) } else { Duration::ZERO };

@@ -238,8 +238,9 @@ impl Server {
     }
 }
 
-/// The settings that [`Server::adopt_limits`] takes up, by the names of [`Config::check`].
-pub const LIVE: [&str; 8] = [
+/// The settings that [`Server::adopt`] takes up, by the names of [`Config::check`].
+pub const LIVE: [&str; 9] = [
+    "plain-principal",
     "sessions-max",
     "network-sessions-max",
     "opening-max",
@@ -251,9 +252,10 @@ pub const LIVE: [&str; 8] = [
 ];
 
 impl Server {
-    /// Takes up the bounds on load of `config`, which has passed [`Config::check`]; everything else stays as it was.
-    pub fn adopt_limits(&mut self, now: Instant, config: &Config) {
+    /// Takes up what is [`LIVE`] of `config`, which has passed [`Config::check`]; everything else stays as it was.
+    pub fn adopt(&mut self, now: Instant, config: &Config) {
         self.step(now, |server| {
+            server.config.plain_principal = config.plain_principal;
             server.config.sessions_max = config.sessions_max;
             server.config.network_sessions_max = config.network_sessions_max;
             server.config.opening_max = config.opening_max;

@@ -334,6 +334,7 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::PrincipalId;
     use crate::sessions::session::Opening;
     use crate::sessions::standing::Cause;
     use alloc::boxed::Box;
@@ -345,6 +346,7 @@ mod tests {
         Session::new(Opening {
             id: SessionId(id),
             handle: Handle(id),
+            principal: PrincipalId::ANYBODY,
             agent: AgentId([agent; 16]),
             incarnation,
             handshake: 1,

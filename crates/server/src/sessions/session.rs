@@ -9,7 +9,7 @@
 //! Leaves to others: everything that is done with it.
 
 use crate::config::LEASE_MAX;
-use crate::ids::{FlowId, LockSlot, SessionKey};
+use crate::ids::{FlowId, LockSlot, PrincipalId, SessionKey};
 use crate::sessions::notices::NoticeQueue;
 use crate::sessions::standing::{ReclaimState, Standing};
 use crate::store::SessionRecord;
@@ -23,6 +23,7 @@ use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, PacketCounter, Path, ReplayWindow, ReplyCache};
 use cistern_wire::{AgentId, Fate, Handle, ObjectId, SessionId};
+use core::cell::Cell;
 use core::fmt;
 use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use core::time::Duration;
@@ -38,6 +39,8 @@ pub(crate) struct Session {
     pub(crate) slot: LockSlot,
     /// Its owner's flow, once it is open.
     pub(crate) flow: FlowId,
+    /// Who may do what it asks for.
+    pub(crate) principal: PrincipalId,
     /// Whose it is.
     pub(crate) agent: AgentId,
     /// Which start of the agent.
@@ -53,7 +56,7 @@ pub(crate) struct Session {
     /// The proven address, to which everything goes (section 11.6).
     pub(crate) path: Path,
     /// The store has outcomes of it in no slot from this one on.
-    pub(crate) outcomes: u16,
+    pub(crate) outcomes: Cell<u16>,
     /// How long its agent took to prove its address, in microseconds, from the first challenge: no less than the round trip.
     round_trip_us: u32,
     /// Largest datagram, in bytes, that both sides take.
@@ -89,6 +92,7 @@ const NOWHERE: Path = Path::to(SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPEC
 pub(crate) struct Opening {
     pub(crate) id: SessionId,
     pub(crate) handle: Handle,
+    pub(crate) principal: PrincipalId,
     pub(crate) agent: AgentId,
     pub(crate) incarnation: u64,
     pub(crate) handshake: u64,
@@ -118,6 +122,7 @@ impl Session {
             handle: from.handle,
             slot: LockSlot::NONE,
             flow: FlowId::NONE,
+            principal: from.principal,
             agent: from.agent,
             incarnation: from.incarnation,
             handshake: from.handshake,
@@ -125,7 +130,7 @@ impl Session {
             lease_us: from.lease_us,
             opened_ns: from.now.boot_ns,
             path: from.path,
-            outcomes: 0,
+            outcomes: Cell::new(0),
             round_trip_us: micros(from.round_trip),
             max_datagram: from.max_datagram,
             in_line: false,
@@ -147,6 +152,7 @@ impl Session {
         let mut session = Self::new(Opening {
             id,
             handle: NO_HANDLE,
+            principal: record.principal,
             agent: record.agent,
             incarnation: record.incarnation,
             handshake: 0,
@@ -162,7 +168,7 @@ impl Session {
             last_heard: false,
         });
         // Nobody has counted them.
-        session.outcomes = record.window;
+        session.outcomes.set(record.window);
         session.standing = Standing::Recorded { reclaim: if record.unreclaimable { ReclaimState::Forfeited } else { ReclaimState::Open } };
         session
     }
@@ -176,6 +182,7 @@ impl Session {
     /// objects of which it may hold locks, if it is long.
     pub(crate) fn record(&self, boot: [u8; 16], unreclaimable: bool, locks: Option<Vec<ObjectId>>) -> SessionRecord {
         SessionRecord {
+            principal: self.principal,
             agent: self.agent,
             incarnation: self.incarnation,
             boot,
@@ -259,7 +266,7 @@ impl Session {
         // Exhaustive, so that a new field is looked at.
         let Self {
             id, handle, agent, incarnation, handshake, label, lease_us, opened_ns, round_trip_us, path, max_datagram, roaming, reported, standing, heard,
-            slot: _, flow: _, outcomes: _, in_line: _, packets: _, replay: _, cache: _, lanes: _, notices: _,
+            principal: _, slot: _, flow: _, outcomes: _, in_line: _, packets: _, replay: _, cache: _, lanes: _, notices: _,
         } = self;
         // A move that is under way is neither here nor there: it is noted when a datagram comes from elsewhere, whatever that renews.
         let left = roaming.as_ref().map(|roaming| roaming.left());
@@ -350,6 +357,7 @@ mod tests {
         let mut session = Session::new(Opening {
             id: SessionId(7),
             handle: Handle(7),
+            principal: PrincipalId::ANYBODY,
             agent: AgentId([1; 16]),
             incarnation: 1,
             handshake: 1,

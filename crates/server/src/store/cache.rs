@@ -8,9 +8,11 @@ use super::directory::Directory;
 use super::loading::Pages;
 use super::record::counter_to_bytes;
 use super::{
-    Batch, BatchId, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, Query, RealmRecord, Seen, SessionRecord, View,
+    Batch, BatchId, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, PrincipalRecord, Query, RealmRecord, Seen,
+    SessionRecord, View,
 };
 use crate::config::CacheLimits;
+use crate::ids::PrincipalId;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -100,6 +102,8 @@ pub struct StoreCache {
     pub(super) broken: Vec<Unit>,
     /// The realms recorded at the start, as far as they were read.
     pub(super) recorded_realms: Pages<Realm, RealmRecord>,
+    /// The principals recorded at the start, as far as they were read.
+    pub(super) principals: Pages<PrincipalId, PrincipalRecord>,
     /// The sessions recorded at the start, as far as they were read.
     pub(super) sessions: Pages<SessionId, SessionRecord>,
     /// The ephemeral files recorded at the start, as far as they were read.
@@ -131,6 +135,7 @@ impl StoreCache {
             left_behind: 0,
             broken: Vec::new(),
             recorded_realms: Pages::default(),
+            principals: Pages::default(),
             sessions: Pages::default(),
             ephemerals: Pages::default(),
             outcomes: BTreeMap::new(),
@@ -232,7 +237,7 @@ impl StoreCache {
                 Known::Present(record) => Some(record.to_bytes().into()),
                 _ => None,
             },
-            Key::Session(_) | Key::Outcome(..) | Key::Ephemeral(..) => None,
+            Key::Session(_) | Key::Outcome(..) | Key::Ephemeral(..) | Key::Principal(_) => None,
         }
     }
 
@@ -288,6 +293,15 @@ impl StoreCache {
     /// Prefetches an object's record; the return value only keeps the load from being optimized out.
     pub(crate) fn prefetch(&self, id: ObjectId) -> BatchId {
         self.objects.get(id).map_or(0, |slot| slot.batch)
+    }
+
+    /// The realm around one, if there is such a realm: none is around that of the tree.
+    #[must_use]
+    pub fn realm_around(&self, realm: Realm) -> Option<Realm> {
+        match &self.realms.get(&realm)?.known {
+            Known::Present(record) => Some(record.parent),
+            _ => None,
+        }
     }
 
     /// Memory that the values take, in bytes, about.

@@ -7,6 +7,7 @@
 //! Leaves to others: the values (`record`).
 
 use crate::config::LEASE_MAX;
+use crate::ids::PrincipalId;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_wire::limits::NAME_MAX;
@@ -83,6 +84,8 @@ pub enum Key {
     Outcome(SessionId, u16),
     /// The record of a realm within that of the tree: of that one the counters tell all.
     Realm(Realm),
+    /// The record of a principal, also of one whose key was withdrawn.
+    Principal(PrincipalId),
     /// The record of an object.
     Object(ObjectId),
     /// A name in a directory.
@@ -112,6 +115,7 @@ const COUNTER: u8 = 0x01;
 const SESSION: u8 = 0x02;
 const OUTCOME: u8 = 0x03;
 const REALM: u8 = 0x04;
+const PRINCIPAL: u8 = 0x05;
 const OBJECT: u8 = 0x10;
 const ENTRY: u8 = 0x11;
 const BLOCK: u8 = 0x12;
@@ -136,9 +140,9 @@ impl Key {
                 tagged(bytes, OUTCOME, session.0);
                 bytes.extend_from_slice(&slot.to_be_bytes());
             }
-            Self::Realm(realm) => {
-                bytes.push(REALM);
-                bytes.extend_from_slice(&realm.0.to_be_bytes());
+            Self::Realm(Realm(number)) | Self::Principal(PrincipalId(number)) => {
+                bytes.push(if matches!(self, Self::Realm(_)) { REALM } else { PRINCIPAL });
+                bytes.extend_from_slice(&number.to_be_bytes());
             }
             Self::Object(object) => tagged(bytes, OBJECT, object.0),
             Self::Entry(dir, name) => {
@@ -162,7 +166,7 @@ impl Key {
     pub fn encoded_len(&self) -> usize {
         match self {
             Self::Counter(_) => 2,
-            Self::Realm(_) => 5,
+            Self::Realm(_) | Self::Principal(_) => 5,
             Self::Session(_) | Self::Object(_) | Self::Xattrs(_) => 9,
             Self::Outcome(..) => 11,
             Self::Entry(_, name) => 9 + name.len(),
@@ -181,8 +185,9 @@ impl Key {
             let [code] = rest else { return Err(KeyError) };
             return Counter::ALL.into_iter().find(|counter| *counter as u8 == *code).map(Self::Counter).ok_or(KeyError);
         }
-        if let (REALM, Ok(realm)) = (*tag, rest.try_into()) {
-            return Ok(Self::Realm(Realm(u32::from_be_bytes(realm))));
+        if let (REALM | PRINCIPAL, Ok(number)) = (*tag, rest.try_into()) {
+            let number = u32::from_be_bytes(number);
+            return Ok(if *tag == REALM { Self::Realm(Realm(number)) } else { Self::Principal(PrincipalId(number)) });
         }
         let (number, rest) = rest.split_first_chunk().ok_or(KeyError)?;
         let number = u64::from_be_bytes(*number);
@@ -232,6 +237,7 @@ mod tests {
             id.clone().prop_map(|n| Key::Session(SessionId(n))),
             (id.clone(), any::<u16>()).prop_map(|(n, slot)| Key::Outcome(SessionId(n), slot)),
             any::<u32>().prop_map(|n| Key::Realm(Realm(n))),
+            any::<u32>().prop_map(|n| Key::Principal(PrincipalId(n))),
             id.clone().prop_map(|n| Key::Object(ObjectId(n))),
             (id.clone(), proptest::collection::vec(any::<u8>(), 1..5)).prop_map(|(n, name)| Key::Entry(ObjectId(n), name.into())),
             (id.clone(), any::<u32>()).prop_map(|(n, block)| Key::Block(ObjectId(n), block)),

@@ -11,9 +11,10 @@ use super::cache::{
 use super::directory::Directory;
 use super::record::counter_from_bytes;
 use super::{
-    Answer, BLOCK_LEN, EntryRecord, EphemeralRecord, Key, Loaded, ObjectRecord, OutcomeRecord, Query, ReadError, RealmRecord,
-    SessionRecord, XattrRecord,
+    Answer, BLOCK_LEN, EntryRecord, EphemeralRecord, Key, Loaded, ObjectRecord, OutcomeRecord, PrincipalRecord, Query, ReadError,
+    RealmRecord, SessionRecord, XattrRecord,
 };
+use crate::ids::PrincipalId;
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -48,6 +49,10 @@ impl StoreCache {
             Query::Records { after: Key::Realm(after), .. } => {
                 let page = page(answer, |key| if let Key::Realm(realm) = key { Some(realm) } else { None });
                 self.recorded_realms.loaded(after, page, |bytes| RealmRecord::from_bytes(bytes).ok())
+            }
+            Query::Records { after: Key::Principal(after), .. } => {
+                let page = page(answer, |key| if let Key::Principal(id) = key { Some(id) } else { None });
+                self.principals.loaded(after, page, |bytes| PrincipalRecord::from_bytes(bytes).ok())
             }
             // Nobody asks for others so.
             Query::Records { .. } => true,
@@ -91,7 +96,7 @@ impl StoreCache {
                 sane
             }
             // These are read all together, when the server starts.
-            Key::Session(_) | Key::Ephemeral(..) | Key::Realm(_) => true,
+            Key::Session(_) | Key::Ephemeral(..) | Key::Realm(_) | Key::Principal(_) => true,
         }
     }
 
@@ -311,7 +316,7 @@ const SESSIONS_PAGE: u32 = 1_024;
 /// Records of ephemeral files in a page: some 100 KiB of them.
 const EPHEMERALS_PAGE: u32 = 4_096;
 
-/// Records of realms in a page: some 50 KiB of them.
+/// Records of realms, or of principals, in a page: some 100 KiB of them.
 const REALMS_PAGE: u32 = 1_024;
 
 /// All records of one kind that the store had at the start, read page by page, each understood: a session that is not known of could lose its
@@ -389,6 +394,19 @@ impl StoreCache {
     /// [`ReadError`]: not in memory, or unreadable (EIO).
     pub fn know_realms(&self) -> Result<(), ReadError> {
         self.recorded_realms.are_known(|after| Query::Records { after: Key::Realm(after), limit: REALMS_PAGE })
+    }
+
+    /// Makes sure that [`Self::take_principals`] has all records of principals that the store had at the start.
+    ///
+    /// # Errors
+    /// [`ReadError`]: not in memory, or unreadable (EIO).
+    pub fn know_principals(&self) -> Result<(), ReadError> {
+        self.principals.are_known(|after| Query::Records { after: Key::Principal(after), limit: REALMS_PAGE })
+    }
+
+    /// The records of principals that the store had at the start, in order; empty the second time.
+    pub fn take_principals(&mut self) -> Vec<(PrincipalId, PrincipalRecord)> {
+        core::mem::take(&mut self.principals.records)
     }
 
     /// From now on views show the realms that the store had at the start.

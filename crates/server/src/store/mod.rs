@@ -13,6 +13,7 @@ mod directory;
 mod in_memory;
 mod key;
 mod loading;
+mod principal;
 mod realm;
 mod record;
 #[cfg(test)]
@@ -21,6 +22,7 @@ mod view;
 
 pub use cache::{Memory, StoreCache};
 pub use key::{Counter, FIRST_EPOCH, ID_BITS, Key, KeyError, NEW_CLUSTER, RESTORED, WAIT_MAX_US};
+pub use principal::PrincipalRecord;
 pub use realm::RealmRecord;
 pub use record::{
     EntryRecord, EphemeralRecord, ObjectRecord, OutcomeRecord, RecordError, SessionRecord, XattrRecord, counter_from_bytes,

@@ -12,8 +12,9 @@ use core::fmt;
 
 /// Version of the records that this version writes, but those below.
 const VERSION: u8 = 1;
-/// Version of the records of sessions: since 2 with the window, and whether the session is unreclaimable; since 3 with the objects of a long one.
-const SESSION_VERSION: u8 = 3;
+/// Version of the records of sessions: since 2 with the window, and whether the session is unreclaimable; since 3 with the objects of a long
+/// one; since 4 with its principal.
+const SESSION_VERSION: u8 = 4;
 /// Version of the records of objects: since 2 with the session that made an ephemeral file; since 3 with realm and creator.
 const OBJECT_VERSION: u8 = 3;
 /// Length of an object's record without its name: version, the attributes but the object's number, parent, length of the name, count of
@@ -77,6 +78,8 @@ pub struct EntryRecord {
 /// What the store keeps of a session: written before its first lock is granted (section 11.7), deleted when it has ended (section 11.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRecord {
+    /// Whose key it was opened with.
+    pub principal: PrincipalId,
     /// The agent.
     pub agent: AgentId,
     /// The agent's incarnation.
@@ -193,6 +196,7 @@ impl SessionRecord {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut w = start_with(SESSION_VERSION, SESSION_ROOM);
+        self.principal.0.put(&mut w);
         self.agent.put(&mut w);
         self.incarnation.put(&mut w);
         self.boot.put(&mut w);
@@ -214,6 +218,7 @@ impl SessionRecord {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
         let within = |field| move |e: Malformed| e.within("SessionRecord", field);
         read_as(SESSION_VERSION, bytes, |r| {
+            let principal = PrincipalId(r.get().map_err(within("principal"))?);
             let agent = r.get().map_err(within("agent"))?;
             let incarnation = r.get().map_err(within("incarnation"))?;
             let boot = r.get().map_err(within("boot"))?;
@@ -224,7 +229,7 @@ impl SessionRecord {
             let objects = (1..count).map(|_| r.get()).collect::<Result<Vec<_>, Malformed>>().map_err(within("locks"))?;
             let locks = (count > 0).then_some(objects);
             let label: Bytes8<'_> = r.get().map_err(within("label"))?;
-            Ok(Self { agent, incarnation, boot, lease_us, window, unreclaimable, locks, label: label.0.into() })
+            Ok(Self { principal, agent, incarnation, boot, lease_us, window, unreclaimable, locks, label: label.0.into() })
         })
     }
 }
@@ -456,6 +461,7 @@ mod tests {
 
     fn session() -> SessionRecord {
         SessionRecord {
+            principal: PrincipalId(3),
             agent: AgentId([7; 16]),
             incarnation: 9,
             boot: [1; 16],

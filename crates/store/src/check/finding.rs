@@ -109,6 +109,8 @@ faults! {
     WrongRealm Wrong "wrong_realm",
     /// The use of a realm is not that of what is in it.
     WrongUse Wrong "wrong_use",
+    /// The record of a principal that has rights which no principal has, or a name or a key that another one has.
+    BadPrincipal Wrong "bad_principal",
     /// A counter that is missing, or contradicts what it counts.
     WrongCounter Wrong "wrong_counter",
     /// The record of a session has a value that no session has.
@@ -155,6 +157,7 @@ impl fmt::Display for Place {
             Self::Key(Key::Session(session)) => write!(f, "session {session}"),
             Self::Key(Key::Outcome(session, slot)) => write!(f, "session {session}, outcome {slot}"),
             Self::Key(Key::Realm(realm)) => write!(f, "realm {realm}"),
+            Self::Key(Key::Principal(principal)) => write!(f, "principal {}", principal.0),
             Self::Key(Key::Object(object)) => write!(f, "object {object}"),
             Self::Key(Key::Entry(dir, name)) => write!(f, "directory {dir}, entry \"{}\"", name.escape_ascii()),
             Self::Key(Key::Block(object, n)) => write!(f, "object {object}, block {n}"),

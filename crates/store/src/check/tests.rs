@@ -2,11 +2,11 @@
 
 use super::{Check, Fault, Finding, Place, Report, Severity};
 use bytes::Bytes;
-use cistern_server::PrincipalId;
+use cistern_server::principals::{PrincipalId, Rights};
 use cistern_server::store::counter_to_bytes;
 use cistern_server::store::{
-    BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, Key, NEW_CLUSTER, ObjectRecord, OutcomeRecord, RESTORED, RealmRecord, SessionRecord,
-    XattrRecord,
+    BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, Key, NEW_CLUSTER, ObjectRecord, OutcomeRecord, PrincipalRecord, RESTORED,
+    RealmRecord, SessionRecord, XattrRecord,
 };
 use cistern_wire::{AgentId, Attr, Done, Field as _, Handle, ObjectId, ObjectKind, Realm, Reply, SessionId};
 use std::collections::BTreeMap;
@@ -127,6 +127,13 @@ impl Store {
         self.put(&Key::Xattrs(ObjectId(id)), &record.into_bytes());
     }
 
+    fn principal(&mut self, id: u8, name: &str, how: impl FnOnce(&mut PrincipalRecord)) {
+        let rights = vec![(Realm::TREE, Rights::READ)];
+        let mut record = PrincipalRecord { name: name.as_bytes().into(), key: Some([id; 32]), operator: false, revoked: false, rights };
+        how(&mut record);
+        self.put(&Key::Principal(PrincipalId(id.into())), &record.to_bytes());
+    }
+
     /// `/d/e` begins a realm.
     fn realm(&mut self, how: impl FnOnce(&mut RealmRecord)) {
         let mut record = RealmRecord { parent: Realm::TREE, root: ObjectId(INNER), objects: 1, bytes: 2, objects_max: 0, bytes_max: 0 };
@@ -139,6 +146,7 @@ impl Store {
     fn session(&mut self, how: impl FnOnce(&mut SessionRecord)) {
         let label = (*b"host").into();
         let mut record = SessionRecord {
+            principal: PrincipalId::ANYBODY,
             agent: AgentId([7; 16]),
             incarnation: 1,
             boot: [1; 16],
@@ -203,6 +211,8 @@ fn a_sound_store_is_clean_and_its_figures_are_told() {
 fn a_realm_s_use_is_told_from_what_is_in_it() {
     let mut store = sound();
     store.realm(|_| {});
+    store.principal(1, "a", |one| one.revoked = true);
+    store.principal(2, "a", |_| {});
     let report = store.check();
     assert_eq!((told(&report), report.realms), (vec![], 1));
 }
@@ -335,6 +345,12 @@ damages! {
     a_realm_with_more_objects_than_there_are: |s| s.realm(|realm| realm.objects = 2) => ["wrong_use" at "realm 7"];
     a_realm_with_fewer_bytes_than_there_are: |s| s.realm(|realm| realm.bytes = 1) => ["wrong_use" at "realm 7"];
     a_realm_s_number_that_could_be_given_again: |s| { s.realm(|_| {}); s.count(Counter::NextRealm, 7) } => ["wrong_counter" at "counter NextRealm"];
+    a_principal_of_no_number: |s| s.principal(0, "a", |_| {}) => ["bad_principal" at "principal 0"];
+    two_principals_of_one_name: |s| { s.principal(1, "a", |_| {}); s.principal(2, "a", |_| {}) } => ["bad_principal" at "principal 2"];
+    two_principals_of_one_key: |s| { s.principal(1, "a", |one| one.revoked = true); s.principal(2, "b", |two| two.key = Some([1; 32])) } =>
+        ["bad_principal" at "principal 2"];
+    a_principal_cut_short: |s| { s.principal(1, "a", |_| {}); s.0.get_mut(&Key::Principal(PrincipalId(1)).to_bytes()).unwrap().pop() } =>
+        ["bad_record" at "principal 1"];
     objects_counted_wrong: |s| s.count(Counter::Objects, 6) => ["wrong_counter" at "counter Objects"];
     bytes_counted_wrong: |s| s.count(Counter::Bytes, 70_001) => ["wrong_counter" at "counter Bytes"];
     an_id_that_could_be_given_again: |s| s.count(Counter::NextObject, 5) => ["wrong_counter" at "counter NextObject"];

@@ -11,14 +11,15 @@ use super::{Fault, Place, Progress, Report};
 use bytes::Bytes;
 use cistern_server::config::LEASE_MAX;
 use cistern_server::namespace::{MODE_BITS, check_name};
+use cistern_server::principals::PrincipalId;
 use cistern_server::store::counter_from_bytes;
 use cistern_server::store::{
-    BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, SessionRecord, XattrRecord,
+    BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, PrincipalRecord, SessionRecord, XattrRecord,
 };
 use cistern_wire::limits::{CONTENT_MAX, LABEL_MAX, ROOT, SYMLINK_MAX, WINDOW_MAX, XATTR_BYTES_MAX, XATTR_VALUE_MAX};
 use cistern_wire::{Handle, ObjectId, ObjectKind, Reader, Realm, Reply, SessionId};
 use siphasher::sip::SipHasher13;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher as _;
 
 /// The entries of a directory, as far as they were read.
@@ -42,6 +43,9 @@ pub(super) struct Walk {
     ephemerals: BTreeMap<u64, Handle>,
     /// Realms, and what was seen in them.
     pub(super) realms: Realms,
+    /// Names of principals that were not revoked, and keys of all.
+    principals: BTreeSet<Box<[u8]>>,
+    keys: BTreeSet<[u8; 32]>,
     /// No record was unreadable that would have told of bytes.
     pub(super) bytes_known: bool,
     last: Vec<u8>,
@@ -58,6 +62,8 @@ impl Walk {
             group: None,
             ephemerals: BTreeMap::new(),
             realms: Realms::default(),
+            principals: BTreeSet::new(),
+            keys: BTreeSet::new(),
             bytes_known: true,
             last: Vec::new(),
         }
@@ -107,6 +113,7 @@ impl Walk {
             Key::Session(session) => self.session(*session, &key, value),
             Key::Outcome(session, slot) => self.outcome(*session, *slot, &key, value),
             Key::Realm(realm) => self.realm(*realm, &key, value),
+            Key::Principal(principal) => self.principal(*principal, &key, value),
             Key::Object(object) => self.object(*object, &key, value),
             Key::Entry(dir, name) => self.entry(*dir, name, &key, value),
             Key::Block(object, n) => self.block(*object, *n, &key, value),
@@ -165,6 +172,21 @@ impl Walk {
         let readable = reader.get::<Reply<'_>>().is_ok() && reader.rest().is_empty();
         if !readable {
             self.at(Fault::BadOutcome, key, "the reply that was kept cannot be read");
+        }
+    }
+
+    fn principal(&mut self, principal: PrincipalId, key: &Key, value: &[u8]) {
+        let record = match PrincipalRecord::from_bytes(value) {
+            Ok(record) => record,
+            Err(error) => return self.at(Fault::BadRecord, key, error.to_string()),
+        };
+        if principal == PrincipalId::ANYBODY {
+            self.at(Fault::BadPrincipal, key, "number 0 is nobody's");
+        }
+        // A revoked one keeps its key for ever, and nothing else of its own.
+        let key_again = record.key.is_some_and(|own| !self.keys.insert(own));
+        if key_again || !record.revoked && !self.principals.insert(record.name) {
+            self.at(Fault::BadPrincipal, key, "another one has its name or its key");
         }
     }
 

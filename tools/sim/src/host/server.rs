@@ -9,6 +9,7 @@ use crate::disk::Disk;
 use crate::host::Process;
 use crate::plan::DiskPlan;
 use crate::rng::SimRng;
+use cistern_link::Instant;
 use cistern_server::store::{Answer, Loaded, Query, StoreEvent, StoreWork};
 use cistern_server::{Config, Server};
 use cistern_wire::StoreId;
@@ -148,6 +149,14 @@ impl ServerHost {
         let failed = self.read_error_ppm > 0 && self.timing.chance(self.read_error_ppm);
         let answer = if failed { Answer::Failed } else { early.unwrap_or_else(|| self.disk.answer(&query)) };
         StoreEvent::Loaded(Loaded { query, answer })
+    }
+
+    /// The settings file was changed: what is live of it holds at once, all of it from the next start on.
+    pub fn adopt(&mut self, now: Instant, config: Config) {
+        if let Some(core) = &mut self.core {
+            core.adopt(now, &config);
+        }
+        self.config = config;
     }
 
     /// Its configuration.

@@ -7,7 +7,9 @@
 use super::{Agent, Shared};
 use crate::clock::{Rates, UNIT};
 use crate::observe::{Node, True};
-use cistern_server::{SessionRow, Stats, Status};
+use cistern_server::principals::{PrincipalId, Rights};
+use cistern_server::{Config, SessionRow, Stats, Status};
+use cistern_wire::Realm;
 
 /// The server's machine.
 pub struct Server {
@@ -78,6 +80,39 @@ impl Server {
         let core = course.stage.server.core.as_mut().expect("the server runs");
         assert!(!core.evict(now, agent.id()).is_empty(), "the agent has a session");
         course.wake(Node::Server);
+    }
+
+    /// An operator adds a principal.
+    ///
+    /// # Panics
+    /// If it cannot be added.
+    #[must_use]
+    pub fn add_principal(&self, name: &str) -> PrincipalId {
+        self.change(|core, now| core.add_principal(now, name.as_bytes(), None, false)).expect("the name is free").0
+    }
+
+    /// An operator says what a principal may do in a realm.
+    ///
+    /// # Panics
+    /// If there is no such principal or realm.
+    pub fn grant(&self, who: PrincipalId, realm: Realm, rights: Rights) {
+        self.change(|core, now| core.grant(now, who, realm, rights)).expect("both are there");
+    }
+
+    /// Sessions that are opened from now on are a principal's.
+    pub fn plain_principal(&self, who: PrincipalId) {
+        let mut course = self.shared.course();
+        let now = course.stage.server.clock.at(True(course.stage.now));
+        let config = Config { plain_principal: who.0, ..course.stage.server.config().clone() };
+        course.stage.server.adopt(now, config);
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut cistern_server::Server, cistern_link::Instant) -> R) -> R {
+        let mut course = self.shared.course();
+        let now = course.stage.server.clock.at(True(course.stage.now));
+        let changed = change(course.stage.server.core.as_mut().expect("the server runs"), now);
+        course.wake(Node::Server);
+        changed
     }
 
     /// Looks at the core.

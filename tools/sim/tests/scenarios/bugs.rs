@@ -87,6 +87,11 @@ const MINDED_BY: &[(&str, &str)] = &[
     ("R1", "realms::no_name_leads_out_of_a_realm"),
     ("R2", "realms::a_quota_holds_for_all_realms_within"),
     ("R3", "realms::a_quota_holds_for_all_realms_within"),
+    ("R4", "rights::a_number_leads_to_nothing_that_is_hidden"),
+    ("R5", "rights::rights_that_are_withdrawn_are_gone_at_once"),
+    ("R6", "rights::a_realm_is_moved_by_who_owns_it"),
+    ("R7", "rights::hidden_locks_are_not_listed"),
+    ("R8", "rights::nothing_hidden_guards"),
 ];
 
 /// Whether a scenario passes with this bug.

@@ -18,4 +18,5 @@ mod realms;
 mod reclaim;
 mod regressions;
 mod restart;
+mod rights;
 mod transcripts;

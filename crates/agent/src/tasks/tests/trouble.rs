@@ -206,6 +206,16 @@ fn too_many_commands_at_once_are_refused() {
 }
 
 #[test]
+fn a_ping_is_answered_although_the_root_may_not_be_read() {
+    for (status, answered) in [(Status::EACCES, true), (Status::ESTALE, true), (Status::EIO, false)] {
+        let mut bench = bench();
+        let op = bench.start(Command::Ping);
+        bench.answer_next(&later(status, 0));
+        assert_eq!(matches!(bench.ended(op), Some(Ok(Output::Pong { .. }))), answered, "{status}");
+    }
+}
+
+#[test]
 fn a_ping_is_a_round_trip_to_the_application() {
     let mut bench = bench();
     let op = bench.start(Command::Ping);

@@ -21,7 +21,7 @@ fn forgotten(mut w: World) -> World {
 fn apply(w: &mut World, message: &Message<'_>) -> Result<(), PlanError> {
     let mutation = Mutation::of(message).expect("a mutation");
     let seen = Seen::default();
-    let plan = w.namespace.plan(&w.store.view(&seen), &mutation, &[], cx(77))?;
+    let plan = w.namespace.plan(&w.store.view(&seen), &mutation, &[], cx(77, &w.principals))?;
     plan.commit(&mut w.store.view(&seen));
     Ok(())
 }
@@ -112,13 +112,13 @@ fn what_changes_nothing_does_not_wait_for_changes_elsewhere() {
     let mutation = Mutation::of(&message).unwrap();
     let run = Seen::default();
     let view = w.store.view(&run);
-    let Ok(plan) = w.namespace.plan(&view, &mutation, &[], cx(77)) else { panic!("it can be planned") };
+    let Ok(plan) = w.namespace.plan(&view, &mutation, &[], cx(77, &w.principals)) else { panic!("it can be planned") };
     assert!(plan.affected().is_empty());
     assert_eq!(run.depends_on(&w.store), None);
     let message = Message::from(open_or_create(d, b"x"));
     let run = Seen::default();
     let view = w.store.view(&run);
-    assert!(w.namespace.plan(&view, &Mutation::of(&message).unwrap(), &[], cx(77)).is_ok());
+    assert!(w.namespace.plan(&view, &Mutation::of(&message).unwrap(), &[], cx(77, &w.principals)).is_ok());
     assert_eq!(run.depends_on(&w.store), Some(sealed.id), "but what it shows must be durable");
 }
 
@@ -134,7 +134,14 @@ fn absence_that_a_crash_could_take_back_is_not_shown_before() {
     for message in [Message::from(lookup), super::reads::read_dir(ROOT_DIR, b"", false).into()] {
         let run = Seen::default();
         let view = w.store.view(&run);
-        let step = w.namespace.read(&view, &Reading::of(&message).unwrap(), SMALL, |_, _| CacheGrant::NONE, &mut Vec::new());
+        let step = w.namespace.read(
+            &view,
+            &Reading::of(&message).unwrap(),
+            w.principals.asker(super::PrincipalId::ANYBODY),
+            SMALL,
+            |_, _| CacheGrant::NONE,
+            &mut Vec::new(),
+        );
         assert_eq!((step, run.depends_on(&w.store)), (Ok(()), Some(sealed.id)));
     }
 }

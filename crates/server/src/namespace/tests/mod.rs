@@ -15,8 +15,8 @@ mod tree;
 mod xattrs;
 
 use super::{Became, Mutation, MutationCx, Namespace, NamespaceLimits, PlanError, Reading, Removal, carried};
-use crate::PrincipalId;
 use crate::config::CacheLimits;
+use crate::principals::{PrincipalId, Principals};
 use crate::store::tests::disk::Disk;
 use crate::store::{Query, ReadError, Seen, StoreCache};
 use alloc::vec;
@@ -40,6 +40,8 @@ struct World {
     store: StoreCache,
     disk: Disk,
     wall_ns: i64,
+    /// Who asks.
+    principals: Principals,
     /// Whether everything is forgotten before every operation, so that all of it has to be loaded again.
     forgetful: bool,
     /// How often an operation had to wait for the store.
@@ -57,6 +59,7 @@ impl World {
             store: StoreCache::new(CacheLimits { bytes_max: 1 << 30 }),
             disk: Disk::default(),
             wall_ns: 1_000,
+            principals: Principals::default(),
             forgetful: false,
             waits: 0,
         };
@@ -120,18 +123,14 @@ impl World {
     }
 
     /// What came of a mutation; why it failed, and by which item.
-    fn run(
-        &mut self,
-        message: Message<'_>,
-        data: &[&[u8]],
-        grant: impl FnMut(ObjectId) -> CacheGrant,
-    ) -> Result<Done, (Status, Option<u16>)> {
+    fn run(&mut self, message: Message<'_>, data: &[&[u8]], grant: impl FnMut(&Attr) -> CacheGrant) -> Result<Done, (Status, Option<u16>)> {
         let mutation = Mutation::of(&message).expect("a mutation");
         self.begin();
         loop {
             let written = self.store.has_writes();
             let seen = Seen::default();
-            let queries = match self.namespace.plan(&self.store.view(&seen), &mutation, data, cx(self.wall_ns)) {
+            let cx = cx(self.wall_ns, &self.principals);
+            let queries = match self.namespace.plan(&self.store.view(&seen), &mutation, data, cx) {
                 Ok(plan) => {
                     let (affected, removed) = (plan.affected().to_vec(), plan.removes().collect());
                     assert_eq!(self.store.has_writes(), written, "a plan has no effect");
@@ -181,7 +180,8 @@ impl World {
                 asked.push(object);
                 CacheGrant { mode, generation: Generation(object.0) }
             };
-            let step = self.namespace.read(&self.store.view(&Seen::default()), &reading, room, grant, &mut reply);
+            let asker = self.principals.asker(PrincipalId::ANYBODY);
+            let step = self.namespace.read(&self.store.view(&Seen::default()), &reading, asker, room, grant, &mut reply);
             match step {
                 Ok(()) => {
                     assert!(reply.len() <= room, "{} bytes do not fit {room}", reply.len());
@@ -248,9 +248,9 @@ impl Done {
     }
 }
 
-/// A mutation of nobody in particular.
-const fn cx(wall_ns: i64) -> MutationCx {
-    MutationCx { requester: SessionId(0), handle: Handle(0), creator: PrincipalId::ANYBODY, wall_ns }
+/// A mutation of no session.
+fn cx(wall_ns: i64, principals: &Principals) -> MutationCx<'_> {
+    MutationCx { requester: SessionId(0), handle: Handle(0), asker: principals.asker(PrincipalId::ANYBODY), wall_ns }
 }
 
 /// The first object whose name a mutation took away.
@@ -337,9 +337,9 @@ fn store_without_its_root_is_not_taken_for_a_new_one() {
 fn existing_objects_exist_and_others_are_stale() {
     let mut w = World::new();
     let file = w.file(b"a");
-    assert_eq!(w.namespace.exists(&w.store.view(&Seen::default()), file), Ok(()));
+    assert!(w.attr(file).is_ok());
     w.done(unlink(ROOT_DIR, b"a"));
-    assert_eq!(w.namespace.exists(&w.store.view(&Seen::default()), file), Err(ReadError::Failed(Status::ESTALE)));
+    assert_eq!(w.attr(file), Err(Status::ESTALE));
 }
 
 #[test]
@@ -353,12 +353,13 @@ fn a_reply_depends_on_the_batch_of_the_change_that_it_shows() {
         let run = Seen::default();
         let view = w.store.view(&run);
         let reading = Reading::of(&reading).unwrap();
-        let step = w.namespace.read(&view, &reading, SMALL, |_, _| CacheGrant::NONE, &mut vec![]);
+        let asker = w.principals.asker(PrincipalId::ANYBODY);
+        let step = w.namespace.read(&view, &reading, asker, SMALL, |_, _| CacheGrant::NONE, &mut vec![]);
         assert_eq!((step, run.depends_on(&w.store)), (Ok(()), Some(batch)));
     }
     w.store.durable(sealed.id);
     let run = Seen::default();
     let view = w.store.view(&run);
-    assert_eq!(w.namespace.exists(&view, file), Ok(()));
+    assert!(w.namespace.attr(&view, file).is_ok());
     assert_eq!(run.depends_on(&w.store), None);
 }

@@ -2,6 +2,7 @@
 
 use super::{ASK, LARGE, ROOT_DIR, RenameRule, SMALL, World, create, cx, link, mkdir, rename, rmdir, unlink, write};
 use crate::namespace::{Mutation, NamespaceLimits, PlanError};
+use crate::principals::PrincipalId;
 use crate::store::{ReadError, Seen};
 use alloc::vec::Vec;
 use cistern_wire::limits::REALM_DEPTH_MAX;
@@ -37,7 +38,8 @@ impl World {
         let message = message.into();
         let mutation = Mutation::of(&message).expect("a mutation");
         let data: Vec<&[u8]> = mutation.items().map(|item| crate::namespace::carried(&item)).collect();
-        match self.namespace.plan(&self.store.view(&Seen::default()), &mutation, &data, cx(self.wall_ns)) {
+        let cx = cx(self.wall_ns, &self.principals);
+        match self.namespace.plan(&self.store.view(&Seen::default()), &mutation, &data, cx) {
             Err(PlanError::Limited(limited)) => limited,
             other => panic!("{other:?}"),
         }
@@ -48,7 +50,8 @@ impl World {
         let ask = ListRealms { ask: ASK, realm: Realm(realm), after: Realm(after) };
         let mut reply = Vec::new();
         loop {
-            match self.namespace.list_realms(&self.store.view(&Seen::default()), &ask, room, &mut reply) {
+            let asker = self.principals.asker(PrincipalId::ANYBODY);
+            match self.namespace.list_realms(&self.store.view(&Seen::default()), &ask, asker, room, &mut reply) {
                 Ok(()) => break,
                 Err(ReadError::NotCached(queries)) => self.load(queries),
                 Err(ReadError::Failed(status)) => return Err(status),

@@ -137,8 +137,8 @@ fn changed_reply_asks_for_locks_on_what_still_exists() {
     let mut w = World::new();
     let (a, _) = (w.file(b"a"), w.file(b"b"));
     let mut asked = Vec::new();
-    let grant = |object| {
-        asked.push(object);
+    let grant = |attr: &super::Attr| {
+        asked.push(attr.object);
         super::CacheGrant::NONE
     };
     let done = w.run(rename((ROOT_DIR, b"a"), (ROOT_DIR, b"b"), Replace).into(), &[], grant).unwrap();

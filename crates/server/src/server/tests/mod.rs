@@ -24,6 +24,8 @@ mod reclaim;
 mod requests;
 mod rescue;
 mod restart;
+mod rights;
+mod rights_model;
 mod sharing;
 mod slices;
 mod starting;

@@ -2,6 +2,7 @@
 
 use super::restart::held;
 use super::world::{Peer, STORE, World, create, ms};
+use crate::principals::PrincipalId;
 use crate::store::tests::disk::Disk;
 use crate::store::{Counter, Key, NEW_CLUSTER, RESTORED, SessionRecord, StoreEvent, StoreWork};
 use crate::{Config, Dropped, Server};
@@ -255,6 +256,7 @@ fn more_sessions_than_fit_one_page_are_all_known() {
         let mut agent = [0; 16];
         agent[..8].copy_from_slice(&n.to_be_bytes());
         SessionRecord {
+            principal: PrincipalId::ANYBODY,
             agent: AgentId(agent),
             incarnation: 1,
             boot: [0; 16],

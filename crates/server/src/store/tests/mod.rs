@@ -17,7 +17,7 @@ const DIR: ObjectId = ObjectId(7);
 
 fn record(object: ObjectId, version: u64) -> ObjectRecord {
     let attr = Attr { object, version, ..Attr::FILE };
-    ObjectRecord { attr, parent: DIR, name: Bytes::from_static(b"name"), xattrs: 0, creator: crate::PrincipalId::ANYBODY }
+    ObjectRecord { attr, parent: DIR, name: Bytes::from_static(b"name"), xattrs: 0, creator: crate::principals::PrincipalId::ANYBODY }
 }
 
 fn entry(n: u64) -> EntryRecord {

@@ -1,0 +1,109 @@
+//! Principals on the control socket: who they are, what they may do where, and what an operator changes of that.
+//!
+//! Decides: the requests and answers. A change is in force at once, and answered when it is durable.
+//! Leaves to others: what follows from a change (`cistern_server`).
+
+use super::ControlRequest;
+use crate::execute::EXIT_FAILED;
+use crate::local::Failure;
+use crate::text::Text;
+use cistern_link::Instant;
+use cistern_server::Server;
+use cistern_server::principals::{PrincipalId, Rights};
+use cistern_server::store::{BatchId, PrincipalRecord};
+use cistern_wire::{Realm, Status};
+use serde_json::{Value, json};
+
+/// Does what is asked; with it the batch of a change.
+pub(super) fn answer(server: &mut Server, now: Instant, request: ControlRequest) -> Result<(Value, Option<BatchId>), Failure> {
+    let (name, changed) = match request {
+        ControlRequest::Agents {} => {
+            let rows: Vec<Value> = server.principals().map(|(id, record)| row(server, id, record)).collect();
+            return Ok((json!(rows), None));
+        }
+        ControlRequest::Add { name, key, operator } => {
+            let key = key.map(|key| key_of(&key)).transpose()?;
+            let added = server.add_principal(now, name.as_bytes(), key, operator);
+            (name, added.map(|(_, batch)| batch))
+        }
+        ControlRequest::Rename { name, to } => {
+            let who = meant(server, &name)?;
+            (to.clone(), server.rename_principal(now, who, to.as_bytes()))
+        }
+        ControlRequest::Revoke { name } => {
+            let who = meant(server, &name)?;
+            let revoked = server.revoke(now, who);
+            (name, revoked)
+        }
+        ControlRequest::Grant { name, realm, rights } => {
+            let who = meant(server, &name)?;
+            let rights = match rights.as_str() {
+                "" => Rights::NONE,
+                letters => Rights::from_letters(letters).ok_or_else(|| {
+                    Failure::usage(format!("{letters:?}: rights are letters out of rwlo, each once: read, write, lock, own"))
+                })?,
+            };
+            (name, server.grant(now, who, Realm(realm), rights))
+        }
+        other => return Err(Failure::usage(format!("{other:?} is not answered here"))),
+    };
+    match changed {
+        Ok(batch) => Ok((json!({ "name": name }), Some(batch))),
+        Err(status) => Err(failure(&name, status)),
+    }
+}
+
+fn meant(server: &Server, name: &str) -> Result<PrincipalId, Failure> {
+    let unknown = || Failure::new("UNKNOWN_AGENT", EXIT_FAILED, format!("no agent is called {name:?}; `cistern admin agents` lists them"));
+    server.principal_named(name.as_bytes()).ok_or_else(unknown)
+}
+
+fn failure(name: &str, status: Status) -> Failure {
+    let what = match status {
+        Status::EINVAL => "a name has 1 to 64 bytes, and can be printed",
+        Status::EEXIST => "the name or the key is taken",
+        Status::ENOENT => "there is no such realm; `cistern realm ls` lists them",
+        Status::EDQUOT => "it has rights in as many realms as it can",
+        _ => status.text(),
+    };
+    Failure::new(status.name(), EXIT_FAILED, format!("{name:?}: {what}"))
+}
+
+fn key_of(digits: &str) -> Result<[u8; 32], Failure> {
+    let wrong = || Failure::usage("a key has 64 hexadecimal digits");
+    let mut key = [0; 32];
+    if digits.len() != 64 || !digits.is_ascii() {
+        return Err(wrong());
+    }
+    for (byte, at) in key.iter_mut().zip((0..64).step_by(2)) {
+        *byte = u8::from_str_radix(&digits[at..at + 2], 16).map_err(|_| wrong())?;
+    }
+    Ok(key)
+}
+
+fn row(server: &Server, id: PrincipalId, record: &PrincipalRecord) -> Value {
+    let hex = |key: [u8; 32]| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let rights = record.rights.iter().map(|(realm, rights)| json!({ "realm": realm.0, "rights": rights.to_string() }));
+    json!({
+        "number": id.0,
+        "name": Text(record.name.to_vec()),
+        "key": record.key.map(hex),
+        "operator": record.operator,
+        "revoked": record.revoked,
+        "rights": rights.collect::<Vec<_>>(),
+        "sessions": server.sessions_of(id),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_sixty_four_digits() {
+        assert_eq!(key_of(&"0a".repeat(32)).unwrap(), [10; 32]);
+        for wrong in ["", "0a", &"0g".repeat(32), &"0a".repeat(33), &"é".repeat(32)] {
+            assert!(key_of(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Rights, as the machine keeps them: principals added, renamed and revoked by an operator, rights given and withdrawn, and what that ends.
+//!
+//! Decides what follows when rights are withdrawn: from then on nothing is executed by them, for each execution checks (`principals`); waits
+//! that they no longer allow end, watches end with the next change, cache locks are demanded, and advisory locks stay until they are given back
+//! or their session is evicted. A revoked principal's sessions end by D, without a way back, when that is durable.
+//! Invariant: whoever is told that something was granted or withdrawn is told when it is durable.
+//! Leaves to others: the table (`principals`), which principal a session has (who opens it).
+
+use crate::locks::Row;
+use crate::presence::Change;
+use crate::principals::{Asker, PrincipalId, Rights};
+use crate::requests::{Blocked, Call, Origin, TaskId};
+use crate::server::Server;
+use crate::server::durability::OnDurable;
+use crate::server::execute::Stop;
+use crate::sessions::SessionKey;
+use crate::sessions::standing::{Cause, Standing};
+use crate::store::{BatchId, Key, PrincipalRecord, ReadError, Seen};
+use alloc::vec::Vec;
+use cistern_link::Instant;
+use cistern_link::bugs::{self, Bug};
+use cistern_wire::{ObjectId, Realm, SessionId, Status};
+use log::{info, warn};
+
+/// Most rows of LIST_LOCKS that are looked at for one that may be seen.
+const LOOKED_AT_MAX: usize = 4_096;
+
+/// What an operator changes. Each takes effect at once, and may be told of when the batch that it gives is durable.
+impl Server {
+    /// Takes a principal in, without rights.
+    ///
+    /// # Errors
+    /// EINVAL: no name; EEXIST: the name or the key is taken; ENOSPC: there are too many.
+    pub fn add_principal(
+        &mut self,
+        now: Instant,
+        name: &[u8],
+        key: Option<[u8; 32]>,
+        operator: bool,
+    ) -> Result<(PrincipalId, BatchId), Status> {
+        self.step(now, |server| {
+            let (id, record) = server.principals.add(name, key, operator)?;
+            let bytes = record.to_bytes();
+            info!("{}: principal {} is \"{}\"", server.who, id.0, name.escape_ascii());
+            Ok((id, server.write_principal(id, bytes)))
+        })
+    }
+
+    /// Gives a principal another name.
+    ///
+    /// # Errors
+    /// ENOENT: there is none; EINVAL, EEXIST: as [`Self::add_principal`].
+    pub fn rename_principal(&mut self, now: Instant, who: PrincipalId, name: &[u8]) -> Result<BatchId, Status> {
+        self.step(now, |server| {
+            let bytes = server.principals.rename(who, name)?.to_bytes();
+            Ok(server.write_principal(who, bytes))
+        })
+    }
+
+    /// Sets what a principal may do in a realm; none: nothing more.
+    ///
+    /// # Errors
+    /// ENOENT: there is no such principal, or no such realm; EDQUOT: it has rights in too many realms.
+    pub fn grant(&mut self, now: Instant, who: PrincipalId, realm: Realm, rights: Rights) -> Result<BatchId, Status> {
+        self.step(now, |server| {
+            let Self { principals, store, .. } = server;
+            let (record, lost) = principals.grant(who, realm, rights, |realm| store.realm_around(realm))?;
+            let bytes = record.to_bytes();
+            info!("{}: principal {} has \"{rights}\" in realm {realm}", server.who, who.0);
+            if !lost.is_empty() {
+                server.withdrawn(who);
+            }
+            Ok(server.write_principal(who, bytes))
+        })
+    }
+
+    /// Withdraws a principal's key for ever. Its sessions end by D, without rescue; gives when they are, at the latest, after that.
+    ///
+    /// # Errors
+    /// ENOENT: there is none, or it was revoked before.
+    pub fn revoke(&mut self, now: Instant, who: PrincipalId) -> Result<BatchId, Status> {
+        self.step(now, |server| {
+            let bytes = server.principals.revoke(who)?.to_bytes();
+            let batch = server.write_principal(who, bytes);
+            warn!("{}: principal {} is revoked", server.who, who.0);
+            server.after_commit(batch, OnDurable::Revoked(who));
+            Ok(batch)
+        })
+    }
+
+    /// All principals, those that were revoked included.
+    pub fn principals(&self) -> impl Iterator<Item = (PrincipalId, &PrincipalRecord)> {
+        self.principals.iter()
+    }
+
+    /// The principal of this name that was not revoked.
+    #[must_use]
+    pub fn principal_named(&self, name: &[u8]) -> Option<PrincipalId> {
+        self.principals.named(name)
+    }
+
+    /// How many sessions a principal has that are open.
+    #[must_use]
+    pub fn sessions_of(&self, who: PrincipalId) -> usize {
+        self.sessions.iter().filter(|session| session.principal == who).count()
+    }
+
+    /// Up to which batch all is durable.
+    #[must_use]
+    pub const fn durable_up_to(&self) -> BatchId {
+        self.store.durable_up_to()
+    }
+
+    fn write_principal(&mut self, id: PrincipalId, bytes: Vec<u8>) -> BatchId {
+        self.store.put(Key::Principal(id), Some(bytes.into()));
+        self.store.open_batch()
+    }
+
+    /// A principal has begun a realm, in the open batch: it may do everything there.
+    pub(crate) fn own_realm(&mut self, who: PrincipalId, realm: Realm) {
+        let Self { principals, store, .. } = self;
+        if let Ok((record, _)) = principals.grant(who, realm, Rights::ALL, |realm| store.realm_around(realm)) {
+            let bytes = record.to_bytes();
+            self.write_principal(who, bytes);
+        }
+    }
+}
+
+/// What ends with rights.
+impl Server {
+    fn keys_of(&self, who: PrincipalId) -> Vec<SessionKey> {
+        let ids = self.sessions.iter().filter(|session| session.principal == who).map(|session| session.id);
+        ids.filter_map(|id| self.sessions.find(id)).collect()
+    }
+
+    /// Rights of a principal were withdrawn.
+    fn withdrawn(&mut self, who: PrincipalId) {
+        for key in self.keys_of(who) {
+            //= wire-spec.md#11-9-realms-and-rights
+            //# When rights are withdrawn the server MUST demand the cache locks that they allowed, and end the waits for advisory locks.
+            // All of them: which realm each is of is not in memory, and what may still be cached comes back with the next read.
+            self.locks.demand_cached(self.now, self.sessions.slot(key));
+            let id = self.tasks.next_id();
+            self.recheck(id, key);
+        }
+    }
+
+    /// Ends the waits of a session that its principal may not wait for any more.
+    pub(crate) fn recheck(&mut self, id: TaskId, key: SessionKey) {
+        let Some(session) = self.sessions.get(key) else { return };
+        let (asker, slot, seen) = (self.principals.asker(session.principal), session.slot, Seen::default());
+        let (mut missing, mut over) = (Vec::new(), Vec::new());
+        let view = self.store.view(&seen);
+        for object in self.locks.waited_by(slot) {
+            match self.namespace.permitted(&view, object, asker, Rights::LOCK) {
+                Err(ReadError::NotCached(queries)) => missing.extend(queries),
+                Err(ReadError::Failed(status @ (Status::EACCES | Status::ESTALE))) => over.push((object, status)),
+                Ok(_) | Err(ReadError::Failed(_)) => {}
+            }
+        }
+        for (object, status) in over {
+            self.locks.end_waits(self.now, slot, object, status);
+        }
+        if !missing.is_empty() {
+            self.suspend(id, Origin::Recheck(key), Blocked::Load(missing));
+        }
+    }
+
+    /// An object has changed: who may not read it any more watches it no more. What is gone is told to all whom it concerns.
+    pub(crate) fn end_watches(&mut self, change: Change) {
+        if change.gone {
+            return;
+        }
+        let Self { watches, sessions, principals, .. } = self;
+        let reads = |id: &SessionId| {
+            let session = sessions.find(*id).and_then(|key| sessions.get(key));
+            session.is_none_or(|session| principals.asker(session.principal).rights(change.realm).has(Rights::READ))
+        };
+        let over: Vec<SessionId> = watches.watchers(change.object).filter(|id| !reads(id)).collect();
+        for session in over {
+            watches.remove(session, change.object);
+        }
+    }
+
+    /// The withdrawal of a principal's key is durable.
+    pub(crate) fn revoked(&mut self, who: PrincipalId) {
+        for key in self.keys_of(who) {
+            let standing = self.sessions.get(key).map(|session| session.standing());
+            if matches!(standing, Some(Standing::Good | Standing::TimingOut { .. })) {
+                //= wire-spec.md#11-3-failure-and-ending
+                //# Eviction by an operator MUST be D, without rescue, and MUST NOT free anything before T.
+                self.fail(key, Cause::Evicted);
+            }
+        }
+    }
+
+    /// What a session may do, with the table of now.
+    pub(crate) fn asker(&self, key: SessionKey) -> Option<Asker<'_>> {
+        self.sessions.get(key).map(|session| self.principals.asker(session.principal))
+    }
+
+    /// Rows of LIST_LOCKS that the asker may see, and whether there are no more: others are left out.
+    pub(crate) fn visible_rows(
+        &mut self,
+        call: Call,
+        object: Option<ObjectId>,
+        mut after: (ObjectId, u32),
+        most: usize,
+        seen: &Seen,
+    ) -> Result<(Vec<Row>, bool), Stop> {
+        let Some(session) = self.sessions.get(call.key) else { return Err(Status::ESTALE.into()) };
+        let asker = self.principals.asker(session.principal);
+        let view = self.store.view(seen);
+        let mut looked_at = 0;
+        loop {
+            let (mut rows, end) = self.locks.rows(object, after, most);
+            if asker.is_anybody() || bugs::is(Bug::R7) {
+                return Ok((rows, end));
+            }
+            looked_at += rows.len();
+            let mut missing = Vec::new();
+            let last = rows.last().map(|row| row.lock.object);
+            let next = last.map(|last| (last, rows.iter().filter(|row| row.lock.object == last).count()));
+            //= wire-spec.md#11-9-realms-and-rights
+            //# LIST_LOCKS MUST leave out the locks of objects that the principal may not read.
+            rows.retain(|row| match self.namespace.permitted(&view, row.lock.object, asker, Rights::READ) {
+                Ok(_) => true,
+                Err(ReadError::NotCached(queries)) => {
+                    missing.extend(queries);
+                    true
+                }
+                Err(ReadError::Failed(_)) => false,
+            });
+            if !missing.is_empty() {
+                return Err(Blocked::Load(missing).into());
+            }
+            match next {
+                Some((last, count)) if rows.is_empty() && !end => {
+                    if looked_at >= LOOKED_AT_MAX {
+                        return Err(Status::E2BIG.into());
+                    }
+                    let count = u32::try_from(count).unwrap_or(u32::MAX);
+                    after = (last, if last == after.0 { after.1 + count } else { count });
+                }
+                _ => return Ok((rows, end)),
+            }
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Rights: what follows when they are given and withdrawn, to sessions, waits, watches and caches.
+
+use super::world::{Peer, ROOT, World, advisory, cache_lock, create, lock, ms};
+use crate::Config;
+use crate::principals::{PrincipalId, Rights};
+use alloc::vec::Vec;
+use cistern_wire::{
+    Bytes8, Bytes16, Claim, Demand, GetAttr, Keep, Kind, List, ListLocks, LockWait, Lookup, MakeRealm, Message, Mode, ObjectId, Realm,
+    Receipt, ReceiptAnswer, Reclaim, ReclaimItem, Release, ReleaseItem, Reply, ServerStatus, SetAttr, SetMask, SetQuota, Stage, Status,
+    Terms, WaitOver, Want, Watch,
+};
+
+pub(super) const ALL: &str = "rwlo";
+
+impl World {
+    /// A principal with rights in realms; none are no letters.
+    pub(super) fn principal(&mut self, name: &str, rights: &[(Realm, &str)]) -> PrincipalId {
+        let (who, _) = self.server.add_principal(self.now, name.as_bytes(), None, false).unwrap();
+        for (realm, letters) in rights {
+            self.grant(who, *realm, letters);
+        }
+        who
+    }
+
+    pub(super) fn grant(&mut self, who: PrincipalId, realm: Realm, letters: &str) {
+        let rights = if letters.is_empty() { Rights::NONE } else { Rights::from_letters(letters).unwrap() };
+        self.server.grant(self.now, who, realm, rights).unwrap();
+        self.turn();
+    }
+
+    /// A peer whose session is that of a principal.
+    pub(super) fn open_as(&mut self, n: u8, who: PrincipalId) -> Peer {
+        self.plain_principal(who);
+        let peer = self.open(n);
+        self.plain_principal(PrincipalId::ANYBODY);
+        peer
+    }
+
+    /// Sessions that are opened from now on are a principal's.
+    fn plain_principal(&mut self, who: PrincipalId) {
+        self.server.adopt(self.now, &Config { plain_principal: who.0, ..self.server.config.clone() });
+    }
+
+    /// Begins a realm; its directory and its number.
+    pub(super) fn realm(&mut self, peer: &mut Peer, dir: ObjectId, name: &str) -> (ObjectId, Realm) {
+        let make = MakeRealm { ask: peer.ask_only(), dir, name: Bytes8(name.as_bytes()), mode: 0o755, uid: 0, gid: 0, terms: Terms::NONE };
+        self.send(peer, &[make.into()]);
+        let got = self.got_one(peer);
+        let Reply::Changed(changed) = got.reply() else { panic!("{got:?}") };
+        let made = changed.effects.iter().nth(1).unwrap().attr;
+        (made.object, made.realm)
+    }
+
+    /// Why a request fails.
+    #[track_caller]
+    pub(super) fn refused<'a>(&mut self, peer: &mut Peer, message: impl Into<Message<'a>>) -> Status {
+        self.send(peer, &[message.into()]);
+        let got = self.got_one(peer);
+        match got.reply() {
+            Reply::Failed(failed) => failed.status,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub(super) fn get(peer: &mut Peer, object: ObjectId, want: Want) -> Message<'static> {
+    GetAttr { ask: peer.ask_only(), object, want }.into()
+}
+
+pub(super) fn set_mode(peer: &mut Peer, object: ObjectId, mode: u16) -> Message<'static> {
+    let mask = SetMask { bits: SetMask::MODE };
+    let ask = peer.ask_only();
+    SetAttr { ask, object, mask, mode, uid: 0, gid: 0, size: 0, atime_ns: 0, mtime_ns: 0, terms: Terms::NONE }.into()
+}
+
+//= wire-spec.md#11-9-realms-and-rights
+//= type=test
+//# The server MUST check the rights of a request each time that it executes it.
+#[test]
+fn a_mutation_that_waits_is_judged_again_when_it_runs() {
+    let mut world = World::new();
+    let mut reader = world.open(1);
+    let file = world.create(&mut reader, "f").object;
+    let generation = world.cache(&mut reader, file);
+    let who = world.principal("web", &[(Realm::TREE, "rw")]);
+    let mut writer = world.open_as(2, who);
+    let change = set_mode(&mut writer, file, 0o600);
+    world.send(&mut writer, &[change]);
+    assert_eq!(world.got_one(&writer).message().kind(), Kind::Pending);
+    assert_eq!(world.got_one(&reader).message().kind(), Kind::Demand);
+    world.grant(who, Realm::TREE, "r");
+    let items = [ReleaseItem { lock: cache_lock(file), generation, keep: Keep::Nothing }];
+    let release = Release { serial: reader.serial(), items: List::of(&items) };
+    world.send(&mut reader, &[release.into(), Receipt { seq: 1, answer: ReceiptAnswer::Received }.into()]);
+    let got = world.got_one(&writer);
+    assert!(matches!(got.reply(), Reply::Failed(failed) if failed.status == Status::EACCES), "{got:?}");
+    world.got(&reader);
+    let look = get(&mut reader, file, Want::Nothing);
+    world.send(&mut reader, &[look]);
+    let got = world.got_one(&reader);
+    assert!(matches!(got.reply(), Reply::Stated(stated) if stated.attr.mode == 0o644), "{got:?}");
+}
+
+//= wire-spec.md#11-9-realms-and-rights
+//= type=test
+//# An object in a realm in which a principal has no right MUST be answered for as if there were no such object.
+#[test]
+fn what_is_hidden_is_answered_for_as_what_is_not_there() {
+    let mut world = World::new();
+    let mut all = world.open(1);
+    let file = world.create(&mut all, "f").object;
+    let (team, realm) = world.realm(&mut all, ROOT, "team");
+    let who = world.principal("web", &[(realm, "r")]);
+    let mut peer = world.open_as(2, who);
+    let missing = ObjectId(4_711);
+    for object in [file, missing] {
+        let ask = get(&mut peer, object, Want::Shared);
+        assert_eq!(world.refused(&mut peer, ask), Status::ESTALE);
+        let ask = set_mode(&mut peer, object, 0o600);
+        assert_eq!(world.refused(&mut peer, ask), Status::ESTALE);
+        let ask = lock(peer.ask_only(), object, LockWait::Try);
+        assert_eq!(world.refused(&mut peer, ask), Status::ESTALE);
+        let ask = Watch { ask: peer.ask_only(), object };
+        assert_eq!(world.refused(&mut peer, ask), Status::ESTALE);
+    }
+    let ask = get(&mut peer, ROOT, Want::Nothing);
+    assert_eq!(world.refused(&mut peer, ask), Status::EACCES, "it is on the way");
+    let ask = set_mode(&mut peer, team, 0o700);
+    assert_eq!(world.refused(&mut peer, ask), Status::EACCES);
+    let ask = Stage { ask: peer.ask_only(), stage: 1, total: 1, offset: 0, data: Bytes16(b"x") };
+    assert_eq!(world.refused(&mut peer, ask), Status::EACCES, "who writes nowhere stages nothing");
+    let quota = SetQuota { ask: peer.ask_only(), root: team, objects: Some(1), bytes: None, terms: Terms::NONE };
+    assert_eq!(world.refused(&mut peer, quota), Status::EPERM);
+    let ask = get(&mut peer, team, Want::Exclusive);
+    world.send(&mut peer, &[ask]);
+    let got = world.got_one(&peer);
+    assert!(matches!(got.reply(), Reply::Stated(stated) if stated.grant.mode == Want::Shared), "no more than it may: {got:?}");
+}
+
+//= wire-spec.md#11-9-realms-and-rights
+//= type=test
+//# A step of LOOKUP in a directory that a principal may pass through and not read MUST fail with EACCES, whether there is such a name or
+//# not, unless it names a directory in a realm in which the principal has a right.
+#[test]
+fn names_on_the_way_to_a_realm_are_not_told() {
+    let mut world = World::new();
+    let mut all = world.open(1);
+    world.create(&mut all, "f");
+    world.realm(&mut all, ROOT, "other");
+    let (_, team) = world.realm(&mut all, ROOT, "team");
+    let who = world.principal("web", &[(team, "l")]);
+    let mut peer = world.open_as(2, who);
+    for (name, steps, status) in
+        [("team", 2, Status::OK), ("other", 1, Status::EACCES), ("f", 1, Status::EACCES), ("none", 1, Status::EACCES)]
+    {
+        let names = [Bytes8(name.as_bytes())];
+        let lookup = Lookup { ask: peer.ask_only(), start: ROOT, names: List::of(&names), want: Want::Nothing };
+        world.send(&mut peer, &[lookup.into()]);
+        let got = world.got_one(&peer);
+        let Reply::Walked(walked) = got.reply() else { panic!("{got:?}") };
+        assert_eq!((walked.steps.len(), walked.status), (steps, status), "{name}");
+    }
+}
+
+//= wire-spec.md#11-9-realms-and-rights
+//= type=test
+//# LIST_LOCKS MUST leave out the locks of objects that the principal may not read.
+#[test]
+fn locks_in_hidden_realms_are_not_listed_and_do_not_end_the_list() {
+    let mut world = World::new();
+    let mut all = world.open(1);
+    let hidden: Vec<ObjectId> = (0..40).map(|n| world.create(&mut all, &alloc::format!("f{n}")).object).collect();
+    let (team, realm) = world.realm(&mut all, ROOT, "team");
+    for object in hidden.iter().copied().chain([team]) {
+        world.lock(&mut all, object);
+    }
+    let who = world.principal("web", &[(realm, "r")]);
+    let mut peer = world.open_as(2, who);
+    for places in [false, true] {
+        let zero = ObjectId(0);
+        let list = ListLocks { ask: peer.ask_only(), object: zero, after_object: zero, after_row: 0, places };
+        world.send(&mut peer, &[list.into()]);
+        let got = world.got_one(&peer);
+        let Reply::LockRows(rows) = got.reply() else { panic!("{got:?}") };
+        assert_eq!((rows.rows.iter().map(|row| row.lock.object).collect::<Vec<_>>(), rows.end), ([team].to_vec(), true));
+    }
+}
+
+//= wire-spec.md#11-9-realms-and-rights
+//= type=test
+//# When rights are withdrawn the server MUST demand the cache locks that they allowed, and end the waits for advisory locks.
+#[test]
+fn who_loses_rights_loses_caches_waits_and_watches_and_keeps_its_locks() {
+    let mut world = World::new();
+    let mut all = world.open(1);
+    let (file, other) = (world.create(&mut all, "f").object, world.create(&mut all, "g").object);
+    let who = world.principal("web", &[(Realm::TREE, "rl")]);
+    let mut peer = world.open_as(2, who);
+    world.lock(&mut all, file);
+    let held = world.lock(&mut peer, other);
+    let cached = world.cache(&mut peer, other);
+    let watch = Watch { ask: peer.ask_only(), object: file };
+    world.send(&mut peer, &[watch.into()]);
+    assert!(matches!(world.got_one(&peer).reply(), Reply::Watched(_)));
+    let wait = lock(peer.ask_only(), file, LockWait::Queue);
+    world.send(&mut peer, &[wait.into()]);
+    assert_eq!(world.got_one(&peer).message().kind(), Kind::Queued);
+    assert_eq!(world.got_one(&all).message().kind(), Kind::Demand);
+    world.grant(who, Realm::TREE, "");
+    let got = world.got(&peer);
+    let told: Vec<Message<'_>> = got.iter().map(|got| got.message()).collect();
+    let over = WaitOver { seq: 1, nonce: peer.nonce, lock: advisory(file), status: Status::ESTALE };
+    let demand = Demand { seq: 2, lock: cache_lock(other), generation: cached, keep: Keep::Nothing };
+    assert_eq!(told, [over.into(), demand.into()]);
+    // The change is not told; the lock is not taken away.
+    let change = set_mode(&mut all, file, 0o600);
+    world.send(&mut all, &[change]);
+    assert!(matches!(world.got_one(&all).reply(), Reply::Changed(_)));
+    world.expect(&peer, &[]);
+    assert_eq!(world.server.status(world.now).watches, 0);
+    let items = [
+        ReleaseItem { lock: cache_lock(other), generation: cached, keep: Keep::Nothing },
+        ReleaseItem { lock: advisory(other), generation: held, keep: Keep::Nothing },
+    ];
+    let release = Release { serial: peer.serial(), items: List::of(&items) };
+    let receipts = [1, 2].map(|seq| Receipt { seq, answer: ReceiptAnswer::Received });
+    world.send(&mut peer, &[receipts[0].into(), receipts[1].into(), release.into()]);
+    let got = world.got_one(&peer);
+    let Message::Released(released) = got.message() else { panic!("{got:?}") };
+    assert!(released.items.iter().all(|item| item.keep == Keep::Nothing && item.now.0 == 0), "both were held: {released:?}");
+}
+
+#[test]
+fn who_begins_a_realm_may_do_everything_in_it_and_its_rights_outlive_a_restart() {
+    let mut world = World::with(Config::default());
+    world.pass(Config::default().wait());
+    let who = world.principal("web", &[(Realm::TREE, "rwo")]);
+    let mut peer = world.open_as(1, who);
+    let (team, realm) = world.realm(&mut peer, ROOT, "team");
+    let make = MakeRealm { ask: peer.ask_only(), dir: team, name: Bytes8(b"x"), mode: 0o755, uid: 0, gid: 0, terms: Terms::NONE };
+    let writer = world.principal("db", &[(Realm::TREE, "rw")]);
+    world.send(&mut peer, &[make.into()]);
+    assert!(matches!(world.got_one(&peer).reply(), Reply::Changed(_)), "own inside");
+    let mut other = world.open_as(2, writer);
+    let make = MakeRealm { ask: other.ask_only(), dir: ROOT, name: Bytes8(b"y"), mode: 0o755, uid: 0, gid: 0, terms: Terms::NONE };
+    assert_eq!(world.refused(&mut other, make), Status::EACCES, "to write is not to own");
+    let disk = core::mem::take(&mut world.disk);
+    let world = World::on(disk, Config::default(), 8);
+    let record = world.server.principals().find(|(id, _)| *id == who).unwrap().1.clone();
+    assert_eq!((&*record.name, record.rights.len()), (&b"web"[..], 3));
+    assert!(record.rights.contains(&(realm, Rights::ALL.without(Rights::PASS))));
+    assert_eq!(world.server.principal_named(b"db"), Some(writer));
+}
+
+#[test]
+fn a_revoked_principal_s_sessions_end_by_d_when_that_is_durable() {
+    let mut world = World::new();
+    let mut all = world.open(1);
+    let file = world.create(&mut all, "f").object;
+    let who = world.principal("web", &[(Realm::TREE, ALL)]);
+    let mut peer = world.open_as(2, who);
+    world.lock(&mut peer, file);
+    world.stalled = true;
+    let batch = world.server.revoke(world.now, who).unwrap();
+    world.turn();
+    assert!(world.server.durable_up_to() < batch);
+    let ask = get(&mut peer, file, Want::Nothing);
+    assert_eq!(world.refused(&mut peer, ask), Status::ESTALE, "it may do nothing at once");
+    assert_eq!(world.server.status(world.now).timing_out, 0);
+    world.stalled = false;
+    world.turn();
+    assert_eq!(world.server.status(world.now).timing_out, 1);
+    let ask = get(&mut peer, file, Want::Nothing);
+    world.send(&mut peer, &[ask]);
+    assert_eq!(world.got_one(&peer).message().kind(), Kind::Nack);
+    let taken = lock(all.ask_only(), file, LockWait::Try);
+    world.send(&mut all, &[taken.into()]);
+    assert!(matches!(world.got_one(&all).reply(), Reply::LockRefused(_)), "not before T");
+    world.pass(Config::default().wait() + ms(1));
+    world.got(&peer);
+    world.lock(&mut all, file);
+}
+
+#[test]
+fn a_lock_is_reclaimed_by_its_own_principal_if_that_may_still_take_it() {
+    let cases = [(true, "rl", Status::OK), (true, "r", Status::EACCES), (true, "", Status::ESTALE), (false, "rl", Status::NOT_HELD)];
+    for (own, letters, expected) in cases {
+        let mut world = World::with(Config::default());
+        world.pass(Config::default().wait());
+        let mut all = world.open(1);
+        let file = world.create(&mut all, "f").object;
+        let who = world.principal("web", &[(Realm::TREE, "rl")]);
+        let mut peer = world.open_as(2, who);
+        let generation = world.lock(&mut peer, file);
+        let former = peer.session;
+        let other = world.principal("db", &[(Realm::TREE, "rl")]);
+        let disk = core::mem::take(&mut world.disk);
+        let mut world = World::on(disk, Config::default(), 8);
+        world.grant(who, Realm::TREE, letters);
+        world.plain_principal(if own { who } else { other });
+        world.open_again(&mut peer, &[(former, Claim::Reclaiming)]);
+        let items = [ReclaimItem { lock: advisory(file), mode: Mode::Exclusive, generation, first: generation, run: 1_024, version: 0 }];
+        let reclaim = Reclaim { ask: peer.ask_only(), from: former, items: List::of(&items) };
+        world.send(&mut peer, &[reclaim.into()]);
+        let got = world.got_one(&peer);
+        let Reply::Reclaimed(reclaimed) = got.reply() else { panic!("{got:?}") };
+        assert_eq!(reclaimed.items.iter().next().unwrap().status, expected, "{letters:?}");
+    }
+}
+
+#[test]
+fn anybody_may_ask_how_the_server_is() {
+    let mut world = World::new();
+    let who = world.principal("web", &[]);
+    let mut peer = world.open_as(1, who);
+    let ask = ServerStatus { ask: peer.ask_only() };
+    world.send(&mut peer, &[ask.into()]);
+    assert!(matches!(world.got_one(&peer).reply(), Reply::ServerReport(_)));
+    let make = create(peer.ask_only(), "f", Want::Nothing);
+    assert_eq!(world.refused(&mut peer, make), Status::ESTALE);
+}
