@@ -477,9 +477,17 @@ impl<'a, T: Field<'a> + Clone> Field<'a> for List<'a, T> {
     }
 
     fn put(&self, w: &mut Writer) {
-        u16::try_from(self.len()).unwrap_or(u16::MAX).put(w);
-        for item in self.iter() {
-            item.put(w);
+        match self.source {
+            // What was decoded is encoded by the same bytes.
+            Source::Wire { bytes, count } => {
+                count.put(w);
+                w.extend_from_slice(bytes);
+            }
+            Source::Values(values) => {
+                let count = u16::try_from(values.len()).unwrap_or(u16::MAX);
+                count.put(w);
+                values.iter().take(usize::from(count)).for_each(|item| item.put(w));
+            }
         }
     }
 }
