@@ -99,27 +99,27 @@ impl Namespace {
         if most == 0 {
             return Err(Status::EINVAL.into());
         }
-        let mut last = known(view, m.start)?.attr;
-        asker.check_way(&last)?;
+        let mut last = &known(view, m.start)?.attr;
+        asker.check_way(last)?;
         if last.kind == ObjectKind::File && !m.names.is_empty() {
             return Err(Status::ENOTDIR.into());
         }
         self.steps.clear();
-        self.steps.push(Stated { attr: last, grant: CacheGrant::NONE });
+        self.steps.push(Stated { attr: *last, grant: CacheGrant::NONE });
         let mut status = Status::OK;
         for name in m.names {
             if last.kind == ObjectKind::Symlink || self.steps.len() == most {
                 break;
             }
-            match next(view, &last, name.0, asker) {
-                Ok(record) => last = record.attr,
+            match next(view, last, name.0, asker) {
+                Ok(record) => last = &record.attr,
                 Err(ReadError::Failed(why)) if why != Status::EIO => {
                     status = why;
                     break;
                 }
                 Err(lack) => return Err(lack),
             }
-            self.steps.push(Stated { attr: last, grant: CacheGrant::NONE });
+            self.steps.push(Stated { attr: *last, grant: CacheGrant::NONE });
         }
         let left = room - WALKED_AROUND - self.steps.len() * Stated::LEN;
         // A target that does not fit beside the steps is left out; READ gives it.

@@ -154,7 +154,10 @@ impl StoreCache {
     /// Forgets clean values that were not used lately until memory is within its bound, in a bounded number of steps; and all that
     /// could not be read, so that it is asked for again. To be called at the end of every turn.
     pub fn trim(&mut self) {
-        self.outcomes.clear();
+        // Most often there is nothing: that is to cost nothing.
+        if !self.outcomes.is_empty() {
+            self.outcomes.clear();
+        }
         for unit in core::mem::take(&mut self.broken) {
             self.forget_broken(unit);
         }
