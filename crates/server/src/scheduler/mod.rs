@@ -83,6 +83,8 @@ pub(crate) struct Scheduler {
     current: FlowId,
     pending: i64,
     allowance: i64,
+    /// It has the credit of a whole round, and nobody waits: a turn that leaves it within that needs no account.
+    alone: bool,
     /// How long the present slice is, and how much of it is spent.
     slice: i32,
     spent: i32,
@@ -121,6 +123,7 @@ impl Scheduler {
             current: FlowId::NONE,
             pending: 0,
             allowance: 0,
+            alone: false,
             slice,
             spent: 0,
             halves: 0,
@@ -188,13 +191,16 @@ impl Scheduler {
             self.rounds = self.rounds.wrapping_add(passed);
             flow.catch_up(self.rounds, self.quantum);
         }
+        let left = self.slice - self.spent;
         self.current = id;
-        self.allowance = if flow.queued == 0 { flow.credit.min(self.slice - self.spent).into() } else { 0 };
+        self.allowance = if flow.queued == 0 { flow.credit.min(left).into() } else { 0 };
+        self.alone = flow.credit.min(left) == self.quantum && self.queued.is_empty() && self.halves == 0;
     }
 
     /// Charges what was not yet charged to the flow that was looked up last.
     fn settle(&mut self) {
         let (id, pending) = (core::mem::replace(&mut self.current, FlowId::NONE), core::mem::take(&mut self.pending));
+        self.alone = false;
         if pending > 0 {
             self.charge_to(id, i32::try_from(pending).unwrap_or(i32::MAX));
         }
@@ -255,14 +261,17 @@ impl Scheduler {
     /// The turn of what is queued begins; `emptied`: the socket was found empty before. Says whether anything is queued.
     #[inline]
     pub(crate) fn begin_work(&mut self, emptied: bool) -> bool {
-        let quantum = i64::from(self.quantum);
-        if emptied && self.queued.is_empty() && self.halves == 0 && self.allowance == quantum && self.pending <= quantum {
-            // Nobody waits, and whoever asked last has all its credit again after a round: it need not be looked up anew.
-            self.charged += self.pending.unsigned_abs();
-            self.pending = 0;
+        if emptied && self.alone && self.pending <= self.allowance {
+            // Whoever asked last has all its credit again after a round: it need not be looked up anew.
+            self.charged += core::mem::take(&mut self.pending).cast_unsigned();
             self.rounds = self.rounds.wrapping_add(1);
             return false;
         }
+        self.begin_shared(emptied)
+    }
+
+    /// As [`Self::begin_work`], where whoever asked last is not alone, or has asked for much.
+    fn begin_shared(&mut self, emptied: bool) -> bool {
         self.settle();
         self.rounds = self.rounds.wrapping_add(1);
         if self.queued.is_empty() && emptied && self.halves == 0 {

@@ -49,12 +49,16 @@ const fn least(kind: Kind) -> u16 {
     }
 }
 
-/// What a control message of `bytes` costs, copies and what cannot be acted on included.
+/// What a control message costs, copies and what cannot be acted on included.
 #[inline]
-pub(crate) const fn control(kind: Kind, bytes: usize) -> u32 {
-    let each = LEAST[kind.code() as usize] as u32;
-    // A RELEASE is as long as what it gives back.
-    if matches!(kind, Kind::Release) { each + bytes as u32 * 7 } else { each }
+pub(crate) const fn control(kind: Kind) -> u32 {
+    LEAST[kind.code() as usize] as u32
+}
+
+/// What a RELEASE of so many bytes costs besides: it is as long as what it gives back.
+#[inline]
+pub(crate) const fn released(bytes: usize) -> u32 {
+    bytes as u32 * 7
 }
 
 /// What a run of a request costs that has looked at so many values, and whose body and reply have so many bytes; lists, demands and what is

@@ -341,7 +341,7 @@ impl Server {
             self.locks.lock(self.now, slot, nonce, lock.object, lock.mode, lock.wait);
         }
         let (rows, _) = self.locks.rows(Some(lock.object), (ObjectId(0), 0), usize::MAX);
-        self.scheduler.charge(flow, prices::control(Kind::Lock, 0) + prices::rows(rows.len()));
+        self.scheduler.charge(flow, prices::control(Kind::Lock) + prices::rows(rows.len()));
         let waits = |row: &&Row| row.state == RowState::Waits;
         let ahead = rows.iter().filter(waits).take_while(|row| row.session != key).count();
         let lock = LockId { object: lock.object, class: LockClass::Advisory };

@@ -217,10 +217,13 @@ impl Server {
             self.request(origin, raw);
             return Taken::Done;
         }
-        self.scheduler.charge(origin.flow, prices::control(raw.kind, raw.body.len()));
+        self.scheduler.charge(origin.flow, prices::control(raw.kind));
         match raw.kind {
             Kind::KeepAlive => raw.read(|m| self.keep_alive(origin, m)),
-            Kind::Release => raw.read(|m| self.release(origin, m)),
+            Kind::Release => {
+                self.scheduler.charge(origin.flow, prices::released(raw.body.len()));
+                raw.read(|m| self.release(origin, m))
+            }
             Kind::Cancel => raw.read(|m| self.cancel(origin, m)),
             Kind::EndSession => raw.read(|m| self.end_session(origin, m)),
             Kind::Receipt => raw.read(|m| self.receipt(origin, m)),
