@@ -203,7 +203,7 @@ impl Envelope {
             Message::check(kind, body).map_err(DropReason::Malformed)?;
             rest = tail;
         }
-        Ok(Datagram { header: self.header, messages, in_order: any & FIRST == 0 })
+        Ok(Datagram { header: self.header, messages, any })
     }
 }
 
@@ -213,7 +213,8 @@ pub struct Datagram<'a> {
     /// Its header.
     pub header: Header,
     messages: &'a [u8],
-    in_order: bool,
+    /// What is [`KNOWN`] of any of them.
+    any: u8,
 }
 
 impl<'a> Datagram<'a> {
@@ -244,7 +245,13 @@ impl<'a> Datagram<'a> {
     /// Whether its messages may act in the order in which they stand: none of them [goes before the others](Kind::goes_first).
     #[must_use]
     pub const fn is_in_order(&self) -> bool {
-        self.in_order
+        self.any & FIRST == 0
+    }
+
+    /// Whether a PATH_RESPONSE is among its messages.
+    #[must_use]
+    pub const fn answers_path(&self) -> bool {
+        self.any & ANSWERS_PATH != 0
     }
 
     /// The messages, in the order in which they stand.
@@ -289,11 +296,15 @@ const KNOWN: [u8; 256] = {
         if kind.goes_first() {
             known[kind as usize] |= FIRST;
         }
+        if matches!(kind, Kind::PathResponse) {
+            known[kind as usize] |= ANSWERS_PATH;
+        }
         at += 1;
     }
     known
 };
 const FIRST: u8 = 1 << 4;
+const ANSWERS_PATH: u8 = 1 << 5;
 
 /// The bit in [`KNOWN`] of the kinds that may stand under a header.
 const fn place_of(header: &Header) -> u8 {

@@ -124,13 +124,13 @@ impl Server {
                 _ => self.stranger(path, header, bytes.len()),
             };
         }
-        let session = if datagram.is_in_order() {
-            session
-        } else {
+        let session = if datagram.answers_path() {
             self.path_responses(key, path, highest, &datagram);
             let Some(session) = self.sessions.get_mut(key) else {
                 return;
             };
+            session
+        } else {
             session
         };
         let moved = path.remote != session.path.remote;
