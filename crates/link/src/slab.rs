@@ -102,6 +102,7 @@ impl<T> Slab<T> {
     }
 
     /// The value of a number that may have been given back.
+    #[inline]
     #[must_use]
     pub fn get(&self, at: u32) -> Option<&T> {
         let at = at as usize;
@@ -112,6 +113,7 @@ impl<T> Slab<T> {
     }
 
     /// The value of a number that may have been given back.
+    #[inline]
     pub fn get_mut(&mut self, at: u32) -> Option<&mut T> {
         let at = at as usize;
         match self.pieces.get_mut(at / PIECE)?.get_mut(at % PIECE)? {

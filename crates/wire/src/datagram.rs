@@ -443,12 +443,14 @@ pub struct Packer<'b> {
 
 impl<'b> Packer<'b> {
     /// Begins a datagram of at most `limit` bytes in `buf`, which is cleared first.
+    #[inline]
     #[must_use]
     pub fn new(buf: &'b mut Writer, header: Header, limit: usize) -> Self {
         Self::of_form(buf, header, limit, Form::Plain)
     }
 
     /// The same in the form of its session, [`Form::Plain`] or [`Form::Record`].
+    #[inline]
     #[must_use]
     pub fn of_form(buf: &'b mut Writer, header: Header, limit: usize, form: Form) -> Self {
         buf.clear();

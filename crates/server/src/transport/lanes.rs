@@ -100,6 +100,7 @@ impl Lane {
 
     /// The first messages of one kind and limit, as many of them as `room` has bytes for; `None` if there is none or the first does not
     /// fit.
+    #[inline]
     fn front(&self, room: impl FnOnce(Kind, u16) -> usize) -> Option<Front<'_>> {
         let Run { kind, limit, messages, end } = *self.runs.get(self.run)?;
         let bytes = self.bytes.get(self.read..end)?;
@@ -214,6 +215,7 @@ impl Lanes {
 
     /// Hands the messages of one lane to `push`, in groups of one kind and limit, as many as `room` has bytes for; ends with the first
     /// that does not fit.
+    #[inline]
     pub(crate) fn drain<C>(
         &mut self,
         pool: &mut Pool,

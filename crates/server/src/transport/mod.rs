@@ -101,6 +101,7 @@ impl Transport {
 
     /// Copies the next datagram without a session's queue into `buf`; one that would renew the lease of a session that is not good any more
     /// is dropped.
+    #[inline]
     pub(crate) fn next_loose(&mut self, buf: &mut Vec<u8>, is_good: impl Fn(SessionKey) -> bool) -> Option<Path> {
         while let Some(mut loose) = self.loose.pop_front() {
             let may_leave = loose.renews.is_none_or(&is_good);
