@@ -17,9 +17,11 @@ const VERSION: u8 = 1;
 const SESSION_VERSION: u8 = 4;
 /// Version of the records of objects: since 2 with the session that made an ephemeral file; since 3 with realm and creator.
 const OBJECT_VERSION: u8 = 3;
-/// Length of an object's record without its name: version, the attributes but the object's number, parent, length of the name, count of
-/// extended attributes, creator.
-const OBJECT_LEN: usize = 1 + (8 + 1 + 2 + 4 + 4 + 4 + 8 + 3 * 8 + 8 + 4) + 8 + 1 + 1 + 4;
+/// Length of what stands before the name in an object's record: the attributes but the object's number, parent.
+const OBJECT_FIXED: usize = (8 + 1 + 2 + 4 + 4 + 4 + 8 + 3 * 8 + 8 + 4) + 8;
+/// Length of an object's record without its name: version, what stands before the name, the name's length, count of extended attributes,
+/// creator.
+const OBJECT_LEN: usize = 1 + OBJECT_FIXED + 1 + 1 + 4;
 /// Room for the record of a session with a label of common length.
 const SESSION_ROOM: usize = 96;
 
@@ -121,19 +123,22 @@ impl ObjectRecord {
     pub fn to_bytes(&self) -> Vec<u8> {
         let a = &self.attr;
         let mut w = start_with(OBJECT_VERSION, OBJECT_LEN + self.name.len());
-        a.version.put(&mut w);
-        a.kind.put(&mut w);
-        a.mode.put(&mut w);
-        a.nlink.put(&mut w);
-        a.uid.put(&mut w);
-        a.gid.put(&mut w);
-        a.size.put(&mut w);
-        a.atime_ns.put(&mut w);
-        a.mtime_ns.put(&mut w);
-        a.ctime_ns.put(&mut w);
-        a.owner.put(&mut w);
-        a.realm.put(&mut w);
-        self.parent.put(&mut w);
+        // At once: room in the buffer is then looked for once.
+        let mut fixed = [0; OBJECT_FIXED];
+        let to = place(&mut fixed, &a.version);
+        let to = place(to, &a.kind);
+        let to = place(to, &a.mode);
+        let to = place(to, &a.nlink);
+        let to = place(to, &a.uid);
+        let to = place(to, &a.gid);
+        let to = place(to, &a.size);
+        let to = place(to, &a.atime_ns);
+        let to = place(to, &a.mtime_ns);
+        let to = place(to, &a.ctime_ns);
+        let to = place(to, &a.owner);
+        let to = place(to, &a.realm);
+        place(to, &self.parent);
+        w.extend_from_slice(&fixed);
         Bytes8(&self.name).put(&mut w);
         self.xattrs.put(&mut w);
         self.creator.0.put(&mut w);
@@ -306,6 +311,14 @@ fn start_with(version: u8, len: usize) -> Vec<u8> {
     let mut w = Vec::with_capacity(len);
     version.put(&mut w);
     w
+}
+
+/// Writes a value of fixed length; what is left behind it.
+#[inline]
+fn place<'b, T: for<'f> Field<'f>>(to: &'b mut [u8], value: &T) -> &'b mut [u8] {
+    let (at, rest) = to.split_at_mut(T::LEN);
+    value.place(at);
+    rest
 }
 
 fn in_object(field: &'static str) -> impl FnOnce(Malformed) -> Malformed {
