@@ -52,7 +52,7 @@ body! {
 }
 
 impl Attr {
-    /// Those of an empty file: for tests, which set what they are about.
+    /// Those of an empty file: where any will do, and for tests, which set what they are about.
     pub const FILE: Self = Self {
         object: ObjectId(0),
         version: 1,
@@ -101,6 +101,11 @@ body! {
         /// The cache lock that the requester now has on it, if that is new.
         pub grant: CacheGrant,
     }
+}
+
+impl Effect {
+    /// Of nothing: for lists of which the rest is empty.
+    pub const NONE: Self = Self { before: 0, attr: Attr::FILE, grant: CacheGrant::NONE };
 }
 
 body! {

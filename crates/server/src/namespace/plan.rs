@@ -377,17 +377,12 @@ impl Applied<'_> {
     }
 
     fn changed(&self, mut grant: impl FnMut(&Attr) -> CacheGrant, out: &mut Writer) {
-        let nothing = |attr| Effect { before: 0, attr, grant: CacheGrant::NONE };
-        let Some(first) = self.draft.touched.first() else {
-            Reply::Changed(Changed { effects: List::default() }).put(out);
-            return;
-        };
-        let mut effects = [nothing(first.record.attr); EFFECTS_MAX];
-        for (effect, touched) in effects.iter_mut().zip(&self.draft.touched) {
+        let effects: [Effect; EFFECTS_MAX] = core::array::from_fn(|at| {
+            let Some(touched) = self.draft.touched.get(at) else { return Effect::NONE };
             let attr = touched.record.attr;
             let grant = if touched.fate == Fate::Gone { CacheGrant::NONE } else { grant(&attr) };
-            *effect = Effect { before: touched.before, attr, grant };
-        }
+            Effect { before: touched.before, attr, grant }
+        });
         Reply::Changed(Changed { effects: List::of(&effects[..self.draft.touched.len()]) }).put(out);
     }
 
