@@ -323,6 +323,7 @@ impl Table {
     }
 
     /// Takes a hold away.
+    #[inline]
     pub(super) fn remove_hold(&mut self, at: u32) -> Hold {
         let hold = self.holds.remove(at);
         self.unlink_from_session(&hold);

@@ -98,6 +98,7 @@ impl<'a> Mutation<'a> {
     }
 
     /// How many ephemeral files it makes.
+    #[inline]
     #[must_use]
     pub fn ephemerals(&self) -> usize {
         self.items().filter(|item| matches!(item, Item::Create(m) if m.ephemeral)).count()
@@ -190,6 +191,7 @@ pub struct Plan<'n> {
 }
 
 impl<'n> Plan<'n> {
+    #[inline]
     fn new(draft: &'n Draft, data: &'n [&'n [u8]], requester: SessionId, is_batch: bool) -> Self {
         let mut plan = Self { draft, data, requester, is_batch, ids: [ObjectId(0); BATCH_OBJECTS_MAX], len: 0 };
         for (place, object) in plan.ids.iter_mut().zip(draft.affected()) {
@@ -397,6 +399,7 @@ impl Applied<'_> {
 }
 
 /// Whether the objects have the versions that a mutation depends on.
+#[inline]
 fn check_expected(view: &View<'_>, expected: List<'_, Expect>, asker: Asker<'_>) -> Result<(), ReadError> {
     //= wire-spec.md#11-5-caching-and-metadata
     //# A mutation whose `expect` names a version other than the current one MUST fail with VERSION_CHANGED and change nothing.

@@ -79,6 +79,7 @@ impl<'a> View<'a> {
     ///
     /// # Errors
     /// [`ReadError`]: not in memory, or unreadable (EIO).
+    #[inline]
     pub fn object(&self, id: ObjectId) -> Result<Option<&ObjectRecord>, ReadError> {
         let slot = self.cache.object(id).ok_or_else(|| missing(Key::Object(id)))?;
         slot.used.set(true);
