@@ -22,13 +22,13 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Whether an owner that has `own` of the `used` may have `more`.
+    /// Whether an owner that has `own` of the `used` may have `more`: nothing more it may always have.
     #[inline]
     pub(crate) const fn admits(self, used: usize, own: usize, more: usize) -> bool {
         let free = self.capacity.saturating_sub(used);
         let share = free.saturating_sub(more).saturating_mul(FREE_TIMES);
         let share = if share > self.reserve { share } else { self.reserve };
-        more <= free && own.saturating_add(more) <= share
+        more == 0 || more <= free && own.saturating_add(more) <= share
     }
 
     /// As [`Self::admits`]; what the owner has is counted only if it matters: not before four fifths are used.

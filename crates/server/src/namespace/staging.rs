@@ -269,6 +269,22 @@ mod tests {
         assert!(s.share_has_room(B, 1, 500_000, |session| session == B));
     }
 
+    #[test]
+    fn what_takes_no_memory_is_within_every_share() {
+        let limits = StageLimits { bytes_per_session: 4 << 20, bytes_total: 4 << 20, stages_per_session: 4_096, ..StageLimits::default() };
+        let mut s = Stages::new(limits);
+        for (session, len) in [(A, 500_000), (B, 100_000)] {
+            let mut stage = 1;
+            while s.share_has_room(session, stage, len, |of| of == session) {
+                s.piece(START, session, stage, 500_000, u32::try_from(len).unwrap() - 1, b"x").unwrap();
+                stage += 1;
+            }
+        }
+        assert!(!s.share_has_room(A, 1, 500_001, |of| of == A), "more than its share, now that another has come");
+        assert!(s.share_has_room(A, 1, 250_000, |of| of == A), "a piece for which there is memory");
+        assert!(s.share_has_room(A, 1, 0, |of| of == A), "the end of a stage");
+    }
+
     //= wire-spec.md#11-5-caching-and-metadata
     //= type=test
     //# The server MUST bound what is staged, in bytes and in time.
