@@ -206,7 +206,7 @@ impl LockTable {
                 break;
             }
             let own = self.table.hold_of(entry, waiter.session);
-            if own.is_none() && !self.has_room(waiter.session) {
+            if own.is_none() && !self.is_within_bounds(waiter.session) {
                 self.end_wait(entry, place, Status::BUSY);
                 continue;
             }

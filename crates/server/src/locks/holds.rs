@@ -207,7 +207,7 @@ impl LockTable {
                 return Restored::Conflict(others);
             }
         }
-        if !self.has_room(slot) {
+        if !self.is_within_bounds(slot) {
             return Restored::Refused(Status::BUSY);
         }
         let entry = self.table.entry_or_new(lock);

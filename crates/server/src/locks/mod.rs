@@ -288,15 +288,21 @@ impl LockTable {
         self.table.hold_of(self.table.entry(lock)?, session)
     }
 
-    /// Whether the bounds allow a session one lock more.
+    /// Whether the bounds and its owner's share allow a session one lock more.
     fn has_room(&self, session: u32) -> bool {
-        (self.table.sessions[session].held as usize) < self.limits.locks_per_session && self.share_has_room(session)
+        self.is_within_bounds(session) && self.share_has_room(session)
     }
 
-    /// The table is full, or what one session may hold: asks some cache locks back, which their agents may hardly need. Who was told
-    /// "busy" comes again.
+    /// Whether the bounds of the table and of a session allow it one lock more. A share is of what is free now: whoever is owed a lock, by an
+    /// earlier start or by a place in line, is not measured by it.
+    fn is_within_bounds(&self, session: u32) -> bool {
+        (self.table.sessions[session].held as usize) < self.limits.locks_per_session && self.table.holds.len() < self.limits.locks_max
+    }
+
+    /// The table is full, or a session has what it may have: asks some cache locks back, which their agents may hardly need; those of others
+    /// only if the table is full. Who was told "busy" comes again.
     fn make_room(&mut self, now: Instant, session: u32) {
-        if self.table.sessions[session].held as usize >= self.limits.locks_per_session {
+        if self.table.holds.len() < self.limits.locks_max {
             let own: Vec<u32> = self.table.holds_of_session(session).take(ASKED_FOR_ROOM).collect();
             own.into_iter().for_each(|at| self.ask_for_room(now, session, at));
             return;

@@ -1,10 +1,11 @@
 //! What sessions of one owner have together: shares of demands and locks, and what follows when a demand is not complied with.
 
-use super::super::{LockDecision, LockLimits, LockOutcome};
-use super::{Script, cache, key};
+use super::super::{LockDecision, LockLimits, LockOutcome, LockTable, Restored, Tokens};
+use super::{Script, advisory, cache, granted, key};
 use crate::ids::{LockSlot, Owner};
 use alloc::vec::Vec;
-use cistern_wire::{CacheGrant, LockWait, Mode, ObjectId, Want};
+use cistern_link::Instant;
+use cistern_wire::{CacheGrant, Generation, LockWait, Mode, ObjectId, ReclaimItem, Want};
 use core::time::Duration;
 
 const GREEDY: Owner = Owner::V4([10, 0, 0, 1]);
@@ -132,4 +133,76 @@ fn one_owner_leaves_locks_to_others() {
     }
     assert_eq!(held, 1_600);
     s.locked(other, 1, ObjectId(5_000), Mode::Exclusive);
+}
+
+/// Takes locks, from the `first` request on, until the session is told that it is busy.
+fn fill(s: &mut Script, slot: LockSlot, first: u64) -> Vec<(ObjectId, Generation)> {
+    let mut granted = Vec::new();
+    for n in first.. {
+        match s.lock(slot, n, ObjectId(1_000 + n), Mode::Exclusive, LockWait::Try) {
+            LockOutcome::Granted { generation, .. } => granted.push((ObjectId(1_000 + n), generation)),
+            outcome => {
+                assert_eq!(outcome, LockOutcome::Busy);
+                return granted;
+            }
+        }
+        s.tokens();
+    }
+    granted
+}
+
+#[test]
+fn what_was_granted_is_restored_in_whichever_order_agents_come_back() {
+    let limits = LockLimits { locks_max: 2_000, locks_per_session: 2_000, ..LockLimits::default() };
+    let mut s = Script::with(limits);
+    let (greedy, modest) = (open(&mut s, 4, GREEDY), open(&mut s, 5, MODEST));
+    let held = [fill(&mut s, greedy, 1), fill(&mut s, modest, 10_000)];
+    let reserved = held.iter().flatten().map(|(_, generation)| generation.0).max().unwrap() + 100_000;
+    let mut table = LockTable::new(limits, Tokens::new(1, reserved));
+    let (modest, greedy) = (table.open(key(modest), MODEST, true), table.open(key(greedy), GREEDY, true));
+    let now = Instant::new(0, 0).plus(Duration::from_secs(2_000));
+    for (slot, held) in [(modest, &held[1]), (greedy, &held[0])] {
+        for (object, generation) in held {
+            let lock = advisory(*object);
+            let item = ReclaimItem { lock, mode: Mode::Exclusive, generation: *generation, first: *generation, run: 1_024, version: 0 };
+            assert_eq!(table.restore(now, slot, &item), Restored::Held, "{} of before", held.len());
+        }
+    }
+}
+
+#[test]
+fn who_is_refused_by_its_share_takes_nothing_from_others() {
+    let mut s = Script::with(LockLimits { locks_max: 2_000, locks_per_session: 2_000, ..LockLimits::default() });
+    let (greedy, modest) = (open(&mut s, 4, GREEDY), open(&mut s, 5, MODEST));
+    for n in 0..50 {
+        s.shared(modest, ObjectId(100 + n));
+    }
+    let own = s.shared(greedy, ObjectId(200));
+    fill(&mut s, greedy, 1);
+    assert!(s.table.held_by_all() < 1_700, "there is room");
+    s.decisions();
+    for n in 0..200 {
+        assert_eq!(s.lock(greedy, 10_000 + n, ObjectId(20_000 + n), Mode::Shared, LockWait::Try), LockOutcome::Busy);
+        assert_eq!(demands_to(&s.decisions(), modest), 0);
+    }
+    s.give(greedy, cache(ObjectId(200)), own);
+}
+
+#[test]
+fn wait_that_was_admitted_ends_in_a_grant_whatever_others_have_taken_meanwhile() {
+    let mut s = Script::with(LockLimits { locks_max: 2_000, locks_per_session: 2_000, ..LockLimits::default() });
+    let (first, second) = (open(&mut s, 4, GREEDY), open(&mut s, 5, MODEST));
+    let held = s.locked(second, 1, ObjectId(7), Mode::Exclusive);
+    for n in 0..1_000 {
+        s.locked(first, n + 1, ObjectId(1_000 + n), Mode::Shared);
+        s.tokens();
+    }
+    assert_eq!(s.queued(first, 5_000, ObjectId(7), Mode::Exclusive), 0);
+    for n in 0..750 {
+        s.locked(second, n + 2, ObjectId(10_000 + n), Mode::Shared);
+        s.tokens();
+    }
+    s.decisions();
+    s.give(second, advisory(ObjectId(7)), held);
+    assert_eq!(granted(&s.decisions()), [(first, 5_000)]);
 }
