@@ -72,6 +72,11 @@ impl Watches {
         self.rows.range((object, SessionId(0))..=(object, SessionId(u64::MAX))).map(|((_, session), row)| (*session, row))
     }
 
+    /// Whether a session has a row for an object, so that watching it takes no other.
+    pub(crate) fn has(&self, session: SessionId, object: ObjectId) -> bool {
+        self.rows.contains_key(&(object, session))
+    }
+
     /// Whether an owner may have one watch more; its are the sessions for which `is_own` says so.
     pub(crate) fn share_has_room(&self, limits: PresenceLimits, is_own: impl Fn(SessionId) -> bool) -> bool {
         let shared = Shared { capacity: limits.watches_max, reserve: WATCHES_RESERVE };

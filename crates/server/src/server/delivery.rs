@@ -217,7 +217,7 @@ impl Server {
 
     /// Whether whoever has an address may have one session more; if not, some of its sessions are asked whether their agents are there.
     pub(crate) fn share_has_room(&mut self, path: Path) -> bool {
-        let (owner, all) = (Owner::of(path.remote), self.sessions.len());
+        let (owner, all) = (Owner::of(path.remote), self.sessions.len() + self.sessions.counts().of_before);
         let shared = Shared { capacity: self.config.sessions_max as usize, reserve: SESSIONS_RESERVE };
         if shared.admits_by(all, 1, || self.sessions.of_owner(owner).count()) {
             return true;

@@ -225,7 +225,10 @@ impl Server {
         } else if neighbours >= nearly(self.config.network_sessions_max) && self.probes.allow(self.now) {
             self.probe_some(network);
         }
-        if self.sessions.len() >= self.config.sessions_max as usize || counts.opening >= self.config.opening_max as usize {
+        // Who had a session before the start has a place, which others leave to it.
+        let is_back = self.sessions.is_back(hello.agent);
+        let taken = self.sessions.len() + if is_back { 0 } else { counts.of_before };
+        if taken >= self.config.sessions_max as usize || counts.opening >= self.config.opening_max as usize {
             if self.warnings.admit(self.now, Reason::Full, hello.agent) {
                 warn!(
                     "{}: refused agent {} at {}: the table of sessions is full; raise sessions-max, or evict agents",
@@ -236,7 +239,7 @@ impl Server {
             //# A bound MUST be met by a refusal or a demand, never by forgetting a lock, a session or a reply that is still owed.
             return self.refuse_hello(greeting.path, greeting.packet, hello.handshake, len, RefuseReason::Busy, BUSY_RETRY_MS);
         }
-        if !self.share_has_room(greeting.path) {
+        if !is_back && !self.share_has_room(greeting.path) {
             if self.warnings.admit(self.now, Reason::Crowded, hello.agent) {
                 warn!(
                     "{}: refused agent {} at {}: its host has its share of the table of sessions; raise sessions-max, or evict agents",

@@ -192,7 +192,8 @@ impl Server {
         let Some(session) = self.sessions.get(call.key) else { return Err(Status::ESTALE.into()) };
         let asker = self.principals.asker(session.principal);
         let attr = self.namespace.permitted(&self.store.view(seen), message.object, asker, Rights::READ)?;
-        if !self.watches.share_has_room(self.config.presence, |id| self.is_of(call.flow, id)) {
+        let has_room = || self.watches.share_has_room(self.config.presence, |id| self.is_of(call.flow, id));
+        if !self.watches.has(call.key.id(), message.object) && !has_room() {
             return Err(Status::BUSY.into());
         }
         self.watches.add(call.key.id(), message.object, attr.version, self.config.presence)?;

@@ -194,6 +194,12 @@ impl Sessions {
         self.iter().filter(move |session| Owner::of(session.path.remote) == owner)
     }
 
+    /// Whether an agent had a session when the server started, and has none since.
+    pub(crate) fn is_back(&self, agent: AgentId) -> bool {
+        let newest = self.newest(agent).and_then(|place| self.place(place));
+        newest.is_some_and(|place| matches!(place.session.standing(), Standing::Recorded { .. }))
+    }
+
     /// The sessions of an earlier start from which somebody may yet reclaim, or whose leases are waited for.
     pub(crate) fn recorded(&self) -> impl Iterator<Item = (SessionKey, ReclaimState)> {
         (0..self.places.places()).filter_map(|place| {

@@ -1,0 +1,93 @@
+//! Shares of tables in the whole machine: what is refused to nobody, however much others have.
+
+use super::world::{Peer, World};
+use crate::Config;
+use crate::config::{PresenceLimits, StageLimits};
+use alloc::vec::Vec;
+use cistern_link::Path;
+use cistern_wire::{Bytes16, Claim, FormerClaim, Message, RefuseReason, Reply, Stage, Status, Watch};
+use core::net::SocketAddr;
+
+/// A peer that opens a session from a host.
+fn on_host(world: &mut World, n: u8, host: u8) -> Peer {
+    let mut peer = Peer::new(n);
+    peer.path = Path::to(SocketAddr::from(([198, 51, 100, host], 4_000 + u16::from(n))));
+    world.open_again(&mut peer, &[]);
+    peer
+}
+
+/// Says HELLO; why it was refused.
+fn refused(world: &mut World, peer: &mut Peer, former: &[FormerClaim]) -> Option<RefuseReason> {
+    peer.handshake += 1;
+    let cookie = world.cookie(peer);
+    world.hello(peer, &cookie, former);
+    match world.got_one(peer).message() {
+        Message::Welcome(_) => None,
+        Message::Refuse(refuse) => Some(refuse.reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn status(world: &mut World, peer: &mut Peer, message: Message<'_>) -> Status {
+    world.send(peer, &[message]);
+    match world.got_one(peer).reply() {
+        Reply::Failed(failed) => failed.status,
+        _ => Status::OK,
+    }
+}
+
+#[test]
+fn all_sessions_come_back_after_a_restart_in_whichever_order() {
+    let config = Config { sessions_max: 200, volatile: true, challenges_per_second: 1_000_000, ..Config::default() };
+    let mut world = World::with(config);
+    let mut many: Vec<Peer> = (1..=160).map(|n| on_host(&mut world, n, 1)).collect();
+    let mut few: Vec<Peer> = (161..=190).map(|n| on_host(&mut world, n, 2)).collect();
+    many.iter().chain(&few).for_each(|peer| drop(world.got(peer)));
+    world.crash();
+    for n in 191..=200 {
+        on_host(&mut world, n, 3);
+    }
+    let mut late = Peer::new(201);
+    late.path = Path::to(SocketAddr::from(([198, 51, 100, 3], 4_201)));
+    assert_eq!(refused(&mut world, &mut late, &[]), Some(RefuseReason::Busy), "the rest is for those of before");
+    for peer in few.iter_mut().chain(&mut many) {
+        let former = [FormerClaim { session: peer.session, claim: Claim::Reclaiming }];
+        assert_eq!(refused(&mut world, peer, &former), None);
+    }
+    // Some were probed, for the table is nearly full.
+    few.iter().chain(&many).for_each(|peer| drop(world.got(peer)));
+}
+
+#[test]
+fn stage_goes_on_and_ends_whatever_its_owner_has() {
+    let stages = StageLimits { bytes_per_session: 1 << 20, bytes_total: 1 << 20, stages_per_session: 4_096, ..StageLimits::default() };
+    let mut world = World::with(Config { stages, volatile: true, ..Config::default() });
+    let (mut first, mut second) = (world.open(1), world.open(2));
+    let mut piece = |peer: &mut Peer, stage, total, offset| {
+        let data = Bytes16(if total == 0 { b"" } else { b"x" });
+        let piece = Stage { ask: peer.ask_only(), stage, total, offset, data };
+        status(&mut world, peer, piece.into())
+    };
+    let full = |piece: &mut dyn FnMut(u64) -> Status| (1..).find(|stage| piece(*stage) != Status::OK);
+    full(&mut |stage| piece(&mut first, stage, 100_000, 99_999));
+    full(&mut |stage| piece(&mut second, stage, 20_000, 19_999));
+    assert_eq!(piece(&mut first, 99, 20_000, 19_999), Status::BUSY, "its share");
+    assert_eq!(piece(&mut first, 1, 100_000, 5), Status::OK, "a piece for which there is memory");
+    assert_eq!(piece(&mut first, 1, 0, 0), Status::OK, "the end of a stage");
+}
+
+#[test]
+fn watch_that_is_there_is_made_again_whatever_its_owner_has() {
+    let presence = PresenceLimits { watches_max: 2_000, watches_per_session: 2_000, ..PresenceLimits::default() };
+    let mut world = World::with(Config { presence, volatile: true, ..Config::default() });
+    let (mut first, mut second) = (world.open(1), world.open(2));
+    let files: Vec<_> = (0..1_610).map(|n| world.create(&mut first, &alloc::format!("f{n}")).object).collect();
+    let mut watch = |peer: &mut Peer, object| {
+        let ask = peer.ask_only();
+        status(&mut world, peer, Watch { ask, object }.into())
+    };
+    let watched = files.iter().take_while(|file| watch(&mut first, **file) == Status::OK).count();
+    files.iter().take_while(|file| watch(&mut second, **file) == Status::OK).for_each(drop);
+    assert_eq!(watch(&mut first, files[watched]), Status::BUSY, "its share");
+    assert_eq!(watch(&mut first, files[0]), Status::OK);
+}
