@@ -177,6 +177,10 @@ bugs! {
     A8 "A8",
     /// A request that is shed counts as executing.
     F1 "F1",
+    /// Requests are executed as they come whatever their host owes.
+    F3 "F3",
+    /// Datagrams of control messages cost nothing.
+    F4 "F4",
     /// An advisory lock protects its object's name from removal and replacement only, not from being moved away.
     N1 "N1",
     /// A name may lead from one realm into another.

@@ -32,9 +32,11 @@ pub const NOT_BUILT: &[(&str, &str, &str)] = &[
         "kept replies are found without comparing the request",
         "no agent sends two requests under one nonce; packet scripts of the server do",
     ),
-    ("F2", "debt is forgiven who had nothing to do for a while", SCHEDULER),
-    ("F3", "requests are executed as they come whatever their host owes", SCHEDULER),
-    ("F4", "control messages cost nothing", SCHEDULER),
+    (
+        "F2",
+        "debt is forgiven who had nothing to do for a while",
+        "no script shows it yet; the scheduler's own tests do (`cargo test -p cistern-server --lib scheduler`)",
+    ),
     ("M33", "a deposed server goes on", "there is one server to a store; comes with failover"),
     ("M44", "a node of a replicated lease rejoins too early", "comes with Flease"),
     ("M45", "a promoted replica serves too early", "comes with failover"),
@@ -47,11 +49,11 @@ pub const NOT_BUILT: &[(&str, &str, &str)] = &[
     ),
 ];
 
-const SCHEDULER: &str =
-    "no load of a simulated run shows it; the scheduler's own tests do (`cargo test -p cistern-server --lib scheduler`)";
-
-/// Bugs that scenarios alone find: users that are drawn are all of one principal, and begin no realms.
+/// Bugs that scenarios alone find: users that are drawn are all of one principal, begin no realms, and seldom ask for more than there is time
+/// for.
 pub const SCRIPTED: &[(Bug, &str)] = &[
+    (Bug::F3, "requests are executed as they come whatever their host owes"),
+    (Bug::F4, "control messages cost nothing"),
     (Bug::R1, "a name leads from one realm into another"),
     (Bug::R2, "a quota bounds nothing"),
     (Bug::R3, "what a realm holds counts in itself alone"),
@@ -197,7 +199,7 @@ pub const fn about(bug: Bug) -> (Profile, &'static str) {
         Bug::A8 => (Attack, "a floor far above the last is believed"),
         Bug::F1 => (Swarm, "a request that is shed counts as executing"),
         Bug::N1 => (Swarm, "a locked file's name is moved away"),
-        Bug::R1 | Bug::R2 | Bug::R3 | Bug::R4 | Bug::R5 | Bug::R6 | Bug::R7 | Bug::R8 => (Calm, "found by scenarios"),
+        Bug::F3 | Bug::F4 | Bug::R1 | Bug::R2 | Bug::R3 | Bug::R4 | Bug::R5 | Bug::R6 | Bug::R7 | Bug::R8 => (Calm, "found by scenarios"),
     }
 }
 
@@ -326,7 +328,7 @@ pub fn page(rows: &[Row], terms: &Terms) -> String {
             checks.join(", ")
         );
     }
-    text.push_str("\nFound by scenarios alone (`tests/scenarios/realms.rs`, `rights.rs`), for drawn users are all of one principal and begin no realms:\n\n| bug | mistake |\n|---|---|\n");
+    text.push_str("\nFound by scenarios alone (`tests/scenarios/realms.rs`, `rights.rs`, `turns.rs`), for drawn users are all of one principal, begin no realms, and seldom ask for more than there is time for:\n\n| bug | mistake |\n|---|---|\n");
     for (bug, mistake) in SCRIPTED {
         // Writing into a string does not fail.
         let _ = writeln!(text, "| {} | {mistake} |", bug.name());

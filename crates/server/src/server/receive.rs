@@ -159,7 +159,9 @@ impl Server {
             self.challenge_path(key, path, bytes.len(), highest);
         }
         self.prefetch(slot, &datagram);
-        self.scheduler.arrive(flow);
+        if !bugs::is(Bug::F4) || datagram.raw().any(|raw| raw.kind.class().is_some()) {
+            self.scheduler.arrive(flow);
+        }
         let origin = MessageCx { key, slot, flow, packet: header.packet };
         self.act(origin, &datagram);
     }
@@ -217,7 +219,9 @@ impl Server {
             self.request(origin, raw);
             return Taken::Done;
         }
-        self.scheduler.charge(origin.flow, prices::control(raw.kind));
+        if !bugs::is(Bug::F4) {
+            self.scheduler.charge(origin.flow, prices::control(raw.kind));
+        }
         match raw.kind {
             Kind::KeepAlive => raw.read(|m| self.keep_alive(origin, m)),
             Kind::Release => {

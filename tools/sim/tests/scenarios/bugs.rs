@@ -84,6 +84,8 @@ const MINDED_BY: &[(&str, &str)] = &[
     ("P1", "failure::waiter_that_is_gone_delays_the_next_one_by_no_t"),
     ("F1", "delivery::requests_that_are_shed_come_again_and_are_executed"),
     ("N1", "locks::locked_file_stays_at_its_path_under_its_holder"),
+    ("F3", "turns::who_asks_little_does_not_wait_for_who_asks_much"),
+    ("F4", "turns::control_messages_are_paid_for"),
     ("R1", "realms::no_name_leads_out_of_a_realm"),
     ("R2", "realms::a_quota_holds_for_all_realms_within"),
     ("R3", "realms::a_quota_holds_for_all_realms_within"),

@@ -20,3 +20,4 @@ mod regressions;
 mod restart;
 mod rights;
 mod transcripts;
+mod turns;
