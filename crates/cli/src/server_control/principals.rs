@@ -8,9 +8,9 @@ use crate::execute::EXIT_FAILED;
 use crate::local::Failure;
 use crate::text::Text;
 use cistern_link::Instant;
-use cistern_server::Server;
 use cistern_server::principals::{PrincipalId, Rights};
-use cistern_server::store::{BatchId, PrincipalRecord};
+use cistern_server::store::BatchId;
+use cistern_server::{PrincipalRow, Server};
 use cistern_wire::{Realm, Status};
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 pub(super) fn answer(server: &mut Server, now: Instant, request: ControlRequest) -> Result<(Value, Option<BatchId>), Failure> {
     let (name, changed) = match request {
         ControlRequest::Agents {} => {
-            let rows: Vec<Value> = server.principals().map(|(id, record)| row(server, id, record)).collect();
+            let rows: Vec<Value> = server.principals().iter().map(row).collect();
             return Ok((json!(rows), None));
         }
         ControlRequest::Add { name, key, operator } => {
@@ -81,17 +81,24 @@ fn key_of(digits: &str) -> Result<[u8; 32], Failure> {
     Ok(key)
 }
 
-fn row(server: &Server, id: PrincipalId, record: &PrincipalRecord) -> Value {
+fn row(row: &PrincipalRow) -> Value {
+    let record = row.record.as_ref();
     let hex = |key: [u8; 32]| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let rights = record.rights.iter().map(|(realm, rights)| json!({ "realm": realm.0, "rights": rights.to_string() }));
+    let rights =
+        record.iter().flat_map(|record| &record.rights).map(|(realm, rights)| json!({ "realm": realm.0, "rights": rights.to_string() }));
     json!({
-        "number": id.0,
-        "name": Text(record.name.to_vec()),
-        "key": record.key.map(hex),
-        "operator": record.operator,
-        "revoked": record.revoked,
+        "number": row.id.0,
+        "name": record.map(|record| Text(record.name.to_vec())),
+        "key": record.and_then(|record| record.key).map(hex),
+        "everything": row.id == PrincipalId::ANYBODY,
+        "operator": record.is_some_and(|record| record.operator),
+        "revoked": record.is_some_and(|record| record.revoked),
         "rights": rights.collect::<Vec<_>>(),
-        "sessions": server.sessions_of(id),
+        "sessions": row.sessions,
+        "locks": row.locks,
+        "waits": row.waits,
+        "watches": row.watches,
+        "staged": row.staged,
     })
 }
 

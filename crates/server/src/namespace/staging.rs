@@ -167,6 +167,12 @@ impl Stages {
         self.check_at
     }
 
+    /// Bytes staged by a session.
+    #[must_use]
+    pub fn bytes_of(&self, session: SessionId) -> usize {
+        self.of(session).map(|(_, staged)| staged.bytes.len()).sum()
+    }
+
     /// Bytes staged, by all sessions.
     #[must_use]
     pub const fn bytes(&self) -> usize {

@@ -58,6 +58,11 @@ impl Watches {
         self.of(object).any(|(_, row)| row.wanted)
     }
 
+    /// How many objects a session watches.
+    pub(crate) fn count_of(&self, session: SessionId) -> usize {
+        self.by_session.get(&session).map_or(0, BTreeSet::len)
+    }
+
     /// Whether anybody but one session watches an object.
     pub(crate) fn is_watched_by_another(&self, object: ObjectId, session: SessionId) -> bool {
         self.of(object).any(|(watcher, row)| row.wanted && watcher != session)

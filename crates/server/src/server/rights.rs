@@ -15,7 +15,7 @@ use crate::server::durability::OnDurable;
 use crate::server::execute::Stop;
 use crate::sessions::SessionKey;
 use crate::sessions::standing::{Cause, Standing};
-use crate::store::{BatchId, Key, PrincipalRecord, ReadError, Seen};
+use crate::store::{BatchId, Key, ReadError, Seen};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
@@ -88,21 +88,10 @@ impl Server {
         })
     }
 
-    /// All principals, those that were revoked included.
-    pub fn principals(&self) -> impl Iterator<Item = (PrincipalId, &PrincipalRecord)> {
-        self.principals.iter()
-    }
-
     /// The principal of this name that was not revoked.
     #[must_use]
     pub fn principal_named(&self, name: &[u8]) -> Option<PrincipalId> {
         self.principals.named(name)
-    }
-
-    /// How many sessions a principal has that are open.
-    #[must_use]
-    pub fn sessions_of(&self, who: PrincipalId) -> usize {
-        self.sessions.iter().filter(|session| session.principal == who).count()
     }
 
     /// Up to which batch all is durable.

@@ -9,14 +9,16 @@ pub use crate::sessions::grace::GraceStatus;
 
 use crate::config::Config;
 use crate::locks::LockCounts;
+use crate::principals::PrincipalId;
 use crate::scheduler::WorkCounts;
 use crate::server::{Identity, Phase, Server};
 use crate::sessions::SessionKey;
 use crate::sessions::grace::Grace;
 use crate::stats::Stats;
-use crate::store::{Counter, Memory};
+use crate::store::{Counter, Memory, PrincipalRecord};
 use crate::transport::validation::Rate;
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::Instant;
@@ -96,6 +98,25 @@ pub struct SessionRow {
     pub waited_for: bool,
     /// Notices that it has not receipted.
     pub notices: usize,
+}
+
+/// A principal and what its sessions use, for lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrincipalRow {
+    /// Its number.
+    pub id: PrincipalId,
+    /// What the store keeps of it; `None`: it has no record, as who needs no key, or as a number that the settings name and nobody has.
+    pub record: Option<PrincipalRecord>,
+    /// Its sessions, those included that time out, or were not taken up after a restart.
+    pub sessions: usize,
+    /// Locks that they hold, of both classes.
+    pub locks: usize,
+    /// Their lock requests that wait.
+    pub waits: usize,
+    /// Objects that they watch.
+    pub watches: usize,
+    /// Bytes that they have staged.
+    pub staged: usize,
 }
 
 /// Every figure that there is, at one moment, for those who watch the server over time.
@@ -187,6 +208,24 @@ impl Server {
             notices: session.notices.as_ref().map_or(0, |notices| notices.len()),
         };
         self.sessions.iter().map(row).collect()
+    }
+
+    /// All principals, those that were revoked included, and everybody who needs no key, by their numbers.
+    #[must_use]
+    pub fn principals(&self) -> Vec<PrincipalRow> {
+        let row = |id, record| PrincipalRow { id, record, sessions: 0, locks: 0, waits: 0, watches: 0, staged: 0 };
+        let known = self.principals.iter().map(|(id, record)| (id, row(id, Some(record.clone()))));
+        let mut rows: BTreeMap<PrincipalId, PrincipalRow> = known.collect();
+        rows.insert(PrincipalId::ANYBODY, row(PrincipalId::ANYBODY, None));
+        for session in self.sessions.iter() {
+            let row = rows.entry(session.principal).or_insert_with_key(|id| row(*id, None));
+            row.sessions += 1;
+            row.locks += self.locks.holds(session.slot);
+            row.waits += self.locks.waits(session.slot);
+            row.watches += self.watches.count_of(session.id);
+            row.staged += self.stages.bytes_of(session.id);
+        }
+        rows.into_values().collect()
     }
 
     /// The counters.

@@ -1,4 +1,4 @@
-//! `cistern admin agents`: who may do what.
+//! `cistern admin agents`: who may do what, and uses how much.
 
 use super::{CONTROL, Control, label};
 use crate::commands::Run;
@@ -8,7 +8,7 @@ use crate::show;
 use clap::Args;
 use serde_json::{Value, json};
 
-/// List agents, by the keys that they have, and their rights in each realm
+/// List agents, by the keys that they have, with what they use and their rights in each realm
 #[derive(Args, Debug)]
 pub(crate) struct Agents {
     #[command(flatten)]
@@ -27,22 +27,20 @@ impl Run for Agents {
     }
 }
 
+/// The columns of figures: what is used.
+const USE: [&str; 5] = ["sessions", "locks", "waits", "watches", "staged"];
+
 fn table(rows: &[Value]) -> String {
-    if rows.is_empty() {
-        return String::new();
-    }
-    let mut cells = vec![["NUMBER", "NAME", "KEY", "SESSIONS", "RIGHTS"].map(str::to_owned).to_vec()];
+    let heads = ["NUMBER", "NAME", "KEY"].into_iter().map(str::to_owned).chain(USE.map(str::to_uppercase)).chain(["RIGHTS".to_owned()]);
+    let mut cells = vec![heads.collect::<Vec<_>>()];
     cells.extend(rows.iter().map(|row| {
         let rights = row["rights"].as_array().into_iter().flatten();
         let rights = rights.map(|of| format!("{}={}", of["realm"], of["rights"].as_str().unwrap_or("?")));
-        let flags = ["operator", "revoked"].into_iter().filter(|flag| row[*flag].as_bool() == Some(true)).map(str::to_owned);
-        vec![
-            row["number"].to_string(),
-            label(&row["name"]),
-            row["key"].as_str().map_or_else(|| "-".to_owned(), |key| key.chars().take(16).collect()),
-            row["sessions"].to_string(),
-            flags.chain(rights).collect::<Vec<_>>().join(" "),
-        ]
+        let flags = ["everything", "operator", "revoked"].into_iter().filter(|flag| row[*flag].as_bool() == Some(true)).map(str::to_owned);
+        let name = if row["name"].is_null() { "-".to_owned() } else { label(&row["name"]) };
+        let key = row["key"].as_str().map_or_else(|| "-".to_owned(), |key| key.chars().take(16).collect());
+        let used = USE.map(|column| row[column].to_string());
+        [row["number"].to_string(), name, key].into_iter().chain(used).chain([flags.chain(rights).collect::<Vec<_>>().join(" ")]).collect()
     }));
     show::columns(&cells)
 }
@@ -55,12 +53,13 @@ mod tests {
     fn rights_are_shown_by_realm() {
         let row = json!({
             "number": 3, "name": "web", "key": "ab".repeat(32), "operator": true, "revoked": false, "sessions": 2,
+            "locks": 4, "waits": 1, "watches": 0, "staged": 512,
             "rights": [{ "realm": 1, "rights": "r" }, { "realm": 7, "rights": "rwl" }],
         });
         let table = table(&[row]);
         assert_eq!(
             table.lines().nth(1).map(|line| line.split_whitespace().collect::<Vec<_>>()),
-            Some(vec!["3", "web", "abababababababab", "2", "operator", "1=r", "7=rwl"])
+            Some(vec!["3", "web", "abababababababab", "2", "4", "1", "0", "512", "operator", "1=r", "7=rwl"])
         );
     }
 }

@@ -246,7 +246,7 @@ fn who_begins_a_realm_may_do_everything_in_it_and_its_rights_outlive_a_restart()
     assert_eq!(world.refused(&mut other, make), Status::EACCES, "to write is not to own");
     let disk = core::mem::take(&mut world.disk);
     let world = World::on(disk, Config::default(), 8);
-    let record = world.server.principals().find(|(id, _)| *id == who).unwrap().1.clone();
+    let record = world.server.principals().into_iter().find(|row| row.id == who).and_then(|row| row.record).unwrap();
     assert_eq!((&*record.name, record.rights.len()), (&b"web"[..], 3));
     assert!(record.rights.contains(&(realm, Rights::ALL.without(Rights::PASS))));
     assert_eq!(world.server.principal_named(b"db"), Some(writer));
@@ -306,6 +306,31 @@ fn a_lock_is_reclaimed_by_its_own_principal_if_that_may_still_take_it() {
         let Reply::Reclaimed(reclaimed) = got.reply() else { panic!("{got:?}") };
         assert_eq!(reclaimed.items.iter().next().unwrap().status, expected, "{letters:?}");
     }
+}
+
+#[test]
+fn use_is_told_by_principal() {
+    let mut world = World::new();
+    let mut all = world.open(1);
+    let (file, other) = (world.create(&mut all, "f").object, world.create(&mut all, "g").object);
+    let who = world.principal("web", &[(Realm::TREE, ALL)]);
+    let (mut one, mut two) = (world.open_as(2, who), world.open_as(3, who));
+    world.lock(&mut one, file);
+    world.lock(&mut two, other);
+    let wait = lock(two.ask_only(), file, LockWait::Queue);
+    world.send(&mut two, &[wait.into()]);
+    world.got(&two);
+    world.got(&one);
+    let watch = Watch { ask: two.ask_only(), object: file };
+    let stage = Stage { ask: two.ask_only(), stage: 1, total: 5, offset: 0, data: Bytes16(b"abc") };
+    for message in [Message::from(watch), stage.into()] {
+        world.send(&mut two, &[message]);
+        world.got_one(&two);
+    }
+    let rows = world.server.principals();
+    let told: Vec<_> = rows.iter().map(|row| (row.id, row.sessions, row.locks, row.waits, row.watches, row.staged)).collect();
+    assert_eq!(told, [(PrincipalId::ANYBODY, 1, 0, 0, 0, 0), (who, 2, 2, 1, 1, 3)]);
+    assert!(rows[0].record.is_none() && rows[1].record.is_some());
 }
 
 #[test]
