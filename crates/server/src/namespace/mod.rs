@@ -79,8 +79,9 @@ impl Namespace {
     }
 
     /// The attributes of an object to which the asker may do something: ESTALE if there is none that it may know of, EACCES.
-    pub fn permitted(&self, view: &View<'_>, object: ObjectId, asker: Asker<'_>, need: Rights) -> Result<Attr, ReadError> {
-        permitted(view, object, asker, need).map(|record| record.attr)
+    #[inline]
+    pub fn permitted<'v>(&self, view: &'v View<'_>, object: ObjectId, asker: Asker<'_>, need: Rights) -> Result<&'v Attr, ReadError> {
+        permitted(view, object, asker, need).map(|record| &record.attr)
     }
 
     /// Objects in the namespace, the root directory included.

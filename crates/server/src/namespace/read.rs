@@ -76,7 +76,8 @@ impl Namespace {
         match reading {
             Reading::Lookup(m) => self.lookup(view, m, asker, room, &mut grant, out),
             Reading::GetAttr(m) => readable(view, m.object, asker).map(|record| {
-                Stated { attr: record.attr, grant: grant(m.object, asker.wanted(&record.attr, m.want)) }.put_reply(out);
+                let grant = grant(m.object, asker.wanted(&record.attr, m.want));
+                Stated { attr: record.attr, grant }.put_reply(out);
             }),
             Reading::ReadDir(m) => read_dir(view, m, asker, room, &mut grant, out),
             Reading::Read(m) => self.read_contents(view, m, asker, room, &mut grant, out),
@@ -143,17 +144,17 @@ impl Namespace {
         grant: &mut impl FnMut(ObjectId, Want) -> CacheGrant,
         out: &mut Writer,
     ) -> Result<(), ReadError> {
-        let attr = readable(view, m.object, asker)?.attr;
+        let attr = &readable(view, m.object, asker)?.attr;
         if attr.kind == ObjectKind::Directory {
             return Err(Status::EISDIR.into());
         }
-        check_version(&attr, m.version)?;
+        check_version(attr, m.version)?;
         let room = room.checked_sub(DATA_AROUND).filter(|room| *room > 0).ok_or(Status::EINVAL)?;
         let most = room.min(usize::from(u16::MAX)).min(usize::try_from(m.length).unwrap_or(usize::MAX));
         let end = attr.size.min(m.offset.saturating_add(most as u64));
         gather(view, m.object, m.offset, end, &mut self.bytes)?;
-        let grant = grant(m.object, asker.wanted(&attr, m.want));
-        Reply::Data(Data { attr, grant, offset: m.offset, data: Bytes16(&self.bytes) }).put(out);
+        let grant = grant(m.object, asker.wanted(attr, m.want));
+        Reply::Data(Data { attr: *attr, grant, offset: m.offset, data: Bytes16(&self.bytes) }).put(out);
         Ok(())
     }
 }

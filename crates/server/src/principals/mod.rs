@@ -115,6 +115,9 @@ impl<'a> Asker<'a> {
     #[inline]
     #[must_use]
     pub fn wanted(self, attr: &Attr, want: Want) -> Want {
+        if want == Want::Nothing {
+            return want;
+        }
         let has = self.rights(attr.realm);
         match want {
             _ if !has.has(Rights::READ) => Want::Nothing,
@@ -144,6 +147,7 @@ impl<'a> Asker<'a> {
 }
 
 /// What is said to who may not do something.
+#[cold]
 fn refusal(has: Rights, attr: &Attr) -> Status {
     //= wire-spec.md#11-9-realms-and-rights
     //# An object in a realm in which a principal has no right MUST be answered for as if there were no such object.

@@ -4,7 +4,7 @@
 //! runs again from its start.
 
 pub(crate) use crate::ids::TaskId;
-use crate::ids::{FlowId, LockSlot, SessionKey};
+use crate::ids::{FlowId, LockSlot, PrincipalId, SessionKey};
 use crate::store::{BatchId, Query};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -75,6 +75,8 @@ pub(crate) struct Call {
     pub(crate) key: SessionKey,
     pub(crate) slot: LockSlot,
     pub(crate) flow: FlowId,
+    /// Whose rights it has.
+    pub(crate) who: PrincipalId,
     pub(crate) kind: Kind,
     /// When it came, in nanoseconds of the boot clock.
     pub(crate) came_ns: u64,

@@ -152,8 +152,7 @@ impl Server {
     fn read(&mut self, call: Call, reading: &Reading<'_>, seen: &Seen) -> Run {
         let mut reply = self.scratch();
         let in_grace = self.in_grace();
-        let Some(session) = self.sessions.get(call.key) else { return Ok(Done::Silent) };
-        let asker = self.principals.asker(session.principal);
+        let asker = self.principals.asker(call.who);
         let view = self.store.view(seen);
         let (locks, ephemerals, now, session) = (&mut self.locks, &self.ephemerals, self.now, call.key.id());
         // A read that is made again for a duplicate grants nothing: the grant of the first reply may have arrived (section 11.4).
@@ -204,7 +203,7 @@ impl Server {
             ..
         } = self;
         let Some(by) = sessions.get(call.key) else { return Ok(Done::Silent) };
-        let asker = principals.asker(by.principal);
+        let asker = principals.asker(call.who);
         let cx = MutationCx { requester: session, handle: by.handle, asker, wall_ns };
         let data = brought(stages, session, mutation)?;
         scheduler.charge(call.flow, prices::stored(data.iter().map(|data| data.len()).sum()));
@@ -258,7 +257,7 @@ impl Server {
     }
 
     fn stage(&mut self, call: Call, message: &Stage<'_>) -> Run {
-        if !self.asker(call.key).ok_or(Status::ESTALE)?.may_somewhere(Rights::WRITE) {
+        if !self.principals.asker(call.who).may_somewhere(Rights::WRITE) {
             return Err(Status::EACCES.into());
         }
         //= wire-spec.md#11-5-caching-and-metadata
@@ -275,9 +274,8 @@ impl Server {
     fn lock(&mut self, call: Call, message: &Lock, seen: &Seen) -> Run {
         // Apart from what the run has seen: a grant shows nothing of the object.
         let object = Seen::default();
-        let Some(session) = self.sessions.get(call.key) else { return Ok(Done::Silent) };
-        let asker = self.principals.asker(session.principal);
-        let permitted = self.namespace.permitted(&self.store.view(&object), message.object, asker, Rights::LOCK);
+        let asker = self.principals.asker(call.who);
+        let permitted = self.namespace.permitted(&self.store.view(&object), message.object, asker, Rights::LOCK).map(|_| ());
         permitted.inspect_err(|_| seen.note_all(&object))?;
         // A lock on what a crash could still take back would outlive it. It waits once: what changed the object later did not make it.
         if !call.progress.settled
@@ -331,7 +329,7 @@ impl Server {
 
     /// A duplicate of a request that was answered QUEUED: the same answer, with what is known now. Its outcome is a notice.
     pub(crate) fn queued_again(&mut self, origin: MessageCx, nonce: u64, message: &Message<'_>) {
-        let MessageCx { key, slot, flow, packet: echo } = origin;
+        let MessageCx { key, slot, flow, packet: echo, .. } = origin;
         let Message::Lock(lock) = message else {
             debug_assert!(false, "only lock requests are queued");
             return;
@@ -426,8 +424,7 @@ impl Server {
     fn list_realms(&mut self, call: Call, message: &ListRealms, seen: &Seen) -> Run {
         let mut reply = self.scratch();
         let room = usize::from(call.limit) - Ack::AROUND;
-        let Some(session) = self.sessions.get(call.key) else { return Ok(Done::Silent) };
-        let asker = self.principals.asker(session.principal);
+        let asker = self.principals.asker(call.who);
         let listed = self.namespace.list_realms(&self.store.view(seen), message, asker, room, &mut reply);
         self.reply_buffer = reply;
         listed?;

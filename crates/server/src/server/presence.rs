@@ -189,9 +189,8 @@ impl Server {
 impl Server {
     /// WATCH.
     pub(crate) fn watch_object(&mut self, call: Call, message: &Watch, seen: &Seen) -> Run {
-        let Some(session) = self.sessions.get(call.key) else { return Err(Status::ESTALE.into()) };
-        let asker = self.principals.asker(session.principal);
-        let attr = self.namespace.permitted(&self.store.view(seen), message.object, asker, Rights::READ)?;
+        let asker = self.principals.asker(call.who);
+        let attr = *self.namespace.permitted(&self.store.view(seen), message.object, asker, Rights::READ)?;
         let has_room = || self.watches.share_has_room(self.config.presence, |id| self.is_of(call.flow, id));
         if !self.watches.has(call.key.id(), message.object) && !has_room() {
             return Err(Status::BUSY.into());

@@ -11,7 +11,7 @@
 //! session that is timing out receipts, releases, path messages and its surrender are accepted, and nothing renews (section 11.3).
 //! Leaves to others: handshakes (`handshake`), requests (`requests`), answers without a session (`strangers`).
 
-use crate::ids::{FlowId, LockSlot};
+use crate::ids::{FlowId, LockSlot, PrincipalId};
 use crate::locks::CancelResult;
 use crate::scheduler::prices;
 use crate::server::Server;
@@ -38,6 +38,8 @@ pub(crate) struct MessageCx {
     pub(crate) slot: LockSlot,
     /// Its owner's flow.
     pub(crate) flow: FlowId,
+    /// Who it is.
+    pub(crate) who: PrincipalId,
     /// The datagram's packet number: what answers echo.
     pub(crate) packet: u64,
 }
@@ -146,7 +148,7 @@ impl Server {
             // The same peer, perhaps at another of this host's own addresses: answers leave from the one last asked.
             session.path = path;
         }
-        let (slot, flow, is_good) = (session.slot, session.flow, session.standing().is_good());
+        let (slot, flow, who, is_good) = (session.slot, session.flow, session.principal, session.standing().is_good());
         trace!("{}: packet {} of session {} from {}, {} bytes", self.who, header.packet, header.session, path.remote, bytes.len());
         if bugs::is(Bug::M14) {
             self.try_rescue(key);
@@ -162,7 +164,7 @@ impl Server {
         if !bugs::is(Bug::F4) || datagram.raw().any(|raw| raw.kind.class().is_some()) {
             self.scheduler.arrive(flow);
         }
-        let origin = MessageCx { key, slot, flow, packet: header.packet };
+        let origin = MessageCx { key, slot, flow, who, packet: header.packet };
         self.act(origin, &datagram);
     }
 

@@ -90,8 +90,7 @@ impl Server {
             return Err(Status::EINVAL.into());
         }
         let eligible = self.may_reclaim(call.key, message.from);
-        let Some(session) = self.sessions.get(call.key) else { return Ok(Done::Silent) };
-        let asker = self.principals.asker(session.principal);
+        let asker = self.principals.asker(call.who);
         let view = self.store.view(seen);
         let (mut versions, mut missing) = (Vec::with_capacity(message.items.len()), Vec::new());
         for item in message.items.iter().filter(|_| eligible) {

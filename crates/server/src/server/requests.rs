@@ -167,8 +167,8 @@ impl Server {
 
     /// A request that came now.
     fn call(&self, id: TaskId, origin: MessageCx, raw: Raw<'_>, nonce: u64, limit: u16, answering: Answering) -> Call {
-        let MessageCx { key, slot, flow, .. } = origin;
-        Call { id, key, slot, flow, kind: raw.kind, came_ns: self.now.boot_ns, nonce, limit, answering, progress: Progress::default() }
+        let MessageCx { key, slot, flow, who, .. } = origin;
+        Call { id, key, slot, flow, who, kind: raw.kind, came_ns: self.now.boot_ns, nonce, limit, answering, progress: Progress::default() }
     }
 
     /// A duplicate of a read whose reply was too large to keep: reads again, and grants nothing.

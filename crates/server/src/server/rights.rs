@@ -8,7 +8,7 @@
 
 use crate::locks::Row;
 use crate::presence::Change;
-use crate::principals::{Asker, PrincipalId, Rights};
+use crate::principals::{PrincipalId, Rights};
 use crate::requests::{Blocked, Call, Origin, TaskId};
 use crate::server::Server;
 use crate::server::durability::OnDurable;
@@ -183,11 +183,6 @@ impl Server {
         }
     }
 
-    /// What a session may do, with the table of now.
-    pub(crate) fn asker(&self, key: SessionKey) -> Option<Asker<'_>> {
-        self.sessions.get(key).map(|session| self.principals.asker(session.principal))
-    }
-
     /// Rows of LIST_LOCKS that the asker may see, and whether there are no more: others are left out.
     pub(crate) fn visible_rows(
         &mut self,
@@ -197,8 +192,7 @@ impl Server {
         most: usize,
         seen: &Seen,
     ) -> Result<(Vec<Row>, bool), Stop> {
-        let Some(session) = self.sessions.get(call.key) else { return Err(Status::ESTALE.into()) };
-        let asker = self.principals.asker(session.principal);
+        let asker = self.principals.asker(call.who);
         let view = self.store.view(seen);
         let mut looked_at = 0;
         loop {

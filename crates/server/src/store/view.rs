@@ -254,6 +254,7 @@ impl View<'_> {
     }
 }
 
+#[cold]
 fn missing(key: Key) -> ReadError {
     ReadError::NotCached(vec![Query::Get(key)])
 }
