@@ -1,10 +1,10 @@
-//! Files for their owner alone: captures, from which whoever reads them can forge messages, and identities.
+//! Files for their owner alone: captures, from which whoever reads them can forge messages, identities, and keys.
 //!
 //! Decides: where such a file may be made, what becomes of one that is there, and whose files are believed. Invariants: no symbolic link is
 //! followed to a file that is made, written or read here; what is made is new, and no other user can read or write it; a file that is written
 //! whole is there whole or not at all, durably.
 
-use rustix::fs::OFlags;
+use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -65,15 +65,27 @@ pub fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_FOLLOW).open(path)
 }
 
+/// What others may do with a file that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Others {
+    /// Nothing: it has a secret.
+    Nothing,
+    /// Nothing; but one of root's may be readable for its group. So systemd passes secrets to a service, which reads by an access list: the
+    /// group's bits are the list's mask.
+    ServiceReads,
+    /// Read it: it is only believed.
+    Read,
+}
+
 /// Reads a file of this user's or root's, of at most `len_max` bytes, in one buffer that never grew.
 ///
 /// # Errors
-/// [`io::ErrorKind::NotFound`]: it is not there. Else it is a symbolic link or no file, another user's, longer, or others can write it; or it
-/// cannot be read.
-pub fn read(path: &Path, len_max: usize) -> io::Result<Vec<u8>> {
+/// [`io::ErrorKind::NotFound`]: it is not there. Else it is a symbolic link or no file, another user's, longer, or others can do more with it
+/// than `others`; or it cannot be read.
+pub fn read(path: &Path, others: Others, len_max: usize) -> io::Result<Vec<u8>> {
     let file = OpenOptions::new().read(true).custom_flags(NO_FOLLOW | NO_WAIT).open(path).map_err(not_followed)?;
     let meta = file.metadata()?;
-    check_file(&meta)?;
+    check_file(&meta, others)?;
     if meta.len() > len_max as u64 {
         return Err(io::Error::other(format!("it has {} bytes, and at most {len_max} are read; it is something else", meta.len())));
     }
@@ -87,16 +99,51 @@ pub fn read(path: &Path, len_max: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Opens a file of this user's for appending and reading, with mode 0600, and makes it if it is not there.
+///
+/// # Errors
+/// It is a symbolic link, has another name besides, is no file, another user's, or others can do more with it than `others`; or it cannot be
+/// opened.
+pub fn append(path: &Path, others: Others) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).create(true).mode(0o600).custom_flags(NO_FOLLOW | NO_WAIT);
+    let file = options.open(path).map_err(not_followed)?;
+    let meta = file.metadata()?;
+    check_file(&meta, others)?;
+    if meta.nlink() > 1 {
+        return Err(io::Error::other("it has another name besides, under which others may have it; remove one of them"));
+    }
+    Ok(file)
+}
+
+/// Makes a file with these contents, durably; it is there whole or not at all, and replaces nothing.
+///
+/// # Errors
+/// [`io::ErrorKind::AlreadyExists`]: there is something of that name. Else the directory is another user's or everybody can write in it, or
+/// the file cannot be written.
+pub fn write_new(path: &Path, contents: &[u8]) -> io::Result<()> {
+    written(path, contents, |beside| match renameat_with(CWD, beside, CWD, path, RenameFlags::NOREPLACE) {
+        // File systems of other hosts have no such renaming, but links.
+        Err(Errno::INVAL | Errno::NOSYS) => fs::hard_link(beside, path).and_then(|()| fs::remove_file(beside)),
+        other => Ok(other?),
+    })
+}
+
 /// Makes a file with these contents, durably, in place of the one that may be there: a crash leaves the old one or the new one.
 ///
 /// # Errors
 /// The directory is another user's or everybody can write in it, or the file cannot be written.
 pub fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
+    written(path, contents, |beside| fs::rename(beside, path))
+}
+
+/// Written beside, synced, put in place, and the directory synced.
+fn written(path: &Path, contents: &[u8], put: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     let above = directory_of(path);
     check(above, BY_OTHERS)?;
     let beside = beside(path)?;
     let mut file = create_new(&beside)?;
-    let made = file.write_all(contents).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&beside, path));
+    let made = file.write_all(contents).and_then(|()| file.sync_all()).and_then(|()| put(&beside));
     if made.is_err() {
         // What keeps it from being written may keep it from being removed; the failure tells.
         let _ = fs::remove_file(&beside);
@@ -125,7 +172,7 @@ fn not_followed(error: io::Error) -> io::Error {
     error
 }
 
-fn check_file(meta: &Metadata) -> io::Result<()> {
+fn check_file(meta: &Metadata, others: Others) -> io::Result<()> {
     let own = geteuid().as_raw();
     if !meta.is_file() {
         return Err(io::Error::other("it is no regular file"));
@@ -134,8 +181,13 @@ fn check_file(meta: &Metadata) -> io::Result<()> {
         let what = format!("it belongs to user {}, and this is user {own}: not believed; chown it", meta.uid());
         return Err(io::Error::other(what));
     }
-    if meta.mode() & BY_GROUP_OR_OTHERS != 0 {
-        let what = format!("other users can write it (mode {:04o}); chmod go-w it", meta.mode() & 0o7777);
+    let (forbidden, can, remedy) = match others {
+        Others::ServiceReads if meta.uid() == 0 => (0o037, "read or write", "go-wx,o-r"),
+        Others::Nothing | Others::ServiceReads => (0o077, "read or write", "go="),
+        Others::Read => (BY_GROUP_OR_OTHERS, "write", "go-w"),
+    };
+    if meta.mode() & forbidden != 0 {
+        let what = format!("other users can {can} it (mode {:04o}); chmod {remedy} it", meta.mode() & 0o7777);
         return Err(io::Error::other(what));
     }
     Ok(())
@@ -199,43 +251,76 @@ mod tests {
     }
 
     #[test]
-    fn only_files_that_nobody_else_can_write_are_believed() {
+    fn only_files_of_this_user_that_others_keep_off_are_read() {
         let dir = tempfile::tempdir().unwrap();
-        let (path, link) = (dir.path().join("file"), dir.path().join("link"));
-        assert_eq!(read(&path, 9).unwrap_err().kind(), io::ErrorKind::NotFound);
-        replace(&path, b"known").unwrap();
+        let (path, link) = (dir.path().join("key"), dir.path().join("link"));
+        assert_eq!(read(&path, Others::Nothing, 9).unwrap_err().kind(), io::ErrorKind::NotFound);
+        write_new(&path, b"secret").unwrap();
         symlink(&path, &link).unwrap();
-        let told = |path: &Path| read(path, 9).unwrap_err().to_string();
-        assert!(told(&link).contains("symbolic link"));
-        assert!(told(dir.path()).contains("no regular file"));
-        assert!(read(&path, 4).unwrap_err().to_string().contains("at most 4"));
-        for (mode, reads) in [(0o600, true), (0o400, true), (0o644, true), (0o620, false), (0o602, false)] {
+        let told = |path: &Path, others| read(path, others, 9).unwrap_err().to_string();
+        assert!(told(&link, Others::Read).contains("symbolic link"));
+        assert!(told(dir.path(), Others::Read).contains("no regular file"));
+        assert!(read(&path, Others::Nothing, 5).unwrap_err().to_string().contains("at most 5"));
+        let root = geteuid().is_root();
+        // Mode, then whether it is read: by anybody but its owner, by the group of root's, as something that is only believed.
+        for (mode, reads) in [
+            (0o600, [true, true, true]),
+            (0o400, [true, true, true]),
+            (0o440, [false, root, true]),
+            (0o644, [false, false, true]),
+            (0o604, [false, false, true]),
+            (0o620, [false, false, false]),
+            (0o666, [false, false, false]),
+        ] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            match read(&path, 5) {
-                Ok(bytes) => assert!(reads && bytes == b"known", "{mode:o}"),
-                Err(e) => assert!(!reads && e.to_string().contains("chmod"), "{mode:o}: {e}"),
+            for (others, reads) in [Others::Nothing, Others::ServiceReads, Others::Read].into_iter().zip(reads) {
+                match read(&path, others, 6) {
+                    Ok(bytes) => assert!(reads && bytes == b"secret", "{mode:o} {others:?}"),
+                    Err(e) => assert!(!reads && e.to_string().contains("chmod"), "{mode:o} {others:?}: {e}"),
+                }
             }
         }
-        if geteuid().is_root() {
+        if root {
             std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
-            assert!(told(&path).contains("belongs to user 65534"));
+            assert!(told(&path, Others::Read).contains("belongs to user 65534"));
         }
     }
 
     #[test]
     fn what_is_written_whole_is_private_and_nothing_is_left_beside() {
         let dir = tempfile::tempdir().unwrap();
-        let (path, link) = (dir.path().join("file"), dir.path().join("link"));
-        for contents in [b"first", b"other"] {
-            replace(&path, contents).unwrap();
-            assert_eq!((fs::read(&path).unwrap(), mode(&path)), (contents.to_vec(), 0o600));
-        }
-        // The link itself is replaced, not what it names.
+        let path = dir.path().join("key");
+        write_new(&path, b"first").unwrap();
+        assert_eq!(write_new(&path, b"second").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!((fs::read(&path).unwrap(), mode(&path)), (b"first".to_vec(), 0o600));
+        replace(&path, b"second").unwrap();
+        assert_eq!((fs::read(&path).unwrap(), mode(&path)), (b"second".to_vec(), 0o600));
+        // Neither is a link followed, nor what it names replaced.
+        let link = dir.path().join("link");
         symlink(&path, &link).unwrap();
+        assert_eq!(write_new(&link, b"third").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         replace(&link, b"third").unwrap();
-        assert_eq!((fs::read(&path).unwrap(), fs::read(&link).unwrap()), (b"other".to_vec(), b"third".to_vec()));
+        assert_eq!((fs::read(&path).unwrap(), fs::read(&link).unwrap()), (b"second".to_vec(), b"third".to_vec()));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
-        assert!(replace(&dir.path().join("none/file"), b"").is_err());
+        assert!(write_new(&dir.path().join("none/key"), b"").is_err());
+    }
+
+    #[test]
+    fn a_file_that_grows_has_one_name_and_one_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("log"), dir.path().join("other"));
+        append(&path, Others::Nothing).unwrap().write_all(b"a").unwrap();
+        append(&path, Others::Nothing).unwrap().write_all(b"b").unwrap();
+        assert_eq!((fs::read(&path).unwrap(), mode(&path)), (b"ab".to_vec(), 0o600));
+        symlink(&path, &other).unwrap();
+        assert!(append(&other, Others::Nothing).unwrap_err().to_string().contains("symbolic link"));
+        fs::remove_file(&other).unwrap();
+        fs::hard_link(&path, &other).unwrap();
+        assert!(append(&path, Others::Nothing).unwrap_err().to_string().contains("another name"));
+        fs::remove_file(&other).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(append(&path, Others::Nothing).unwrap_err().to_string().contains("chmod go= it"));
+        assert!(append(&path, Others::Read).is_ok());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! section 11.6).
 
 use crate::error::{Cause, Error};
-use cistern_driver::private;
+use cistern_driver::private::{self, Others};
 use cistern_wire::AgentId;
 use nix::fcntl::{Flock, FlockArg};
 use std::fmt;
@@ -58,7 +58,7 @@ impl Identity {
         private::check_directory(dir).map_err(|e| state(dir, "is not to be trusted", e))?;
         let lock = lock(&dir.join("lock"))?;
         let path = dir.join("agent");
-        let (agent, last) = match private::read(&path, RECORD_MAX).map(String::from_utf8) {
+        let (agent, last) = match private::read(&path, Others::Read, RECORD_MAX).map(String::from_utf8) {
             Ok(text) => {
                 let read = text.ok().and_then(|text| parse(&text));
                 read.ok_or_else(|| state(&path, "is damaged; remove the directory to start as a new agent", None))?
