@@ -66,10 +66,11 @@ struct Source {
 }
 
 /// Crates without parts.
-const PLAIN: [&str; 23] = [
+const PLAIN: [&str; 25] = [
     "crates/capture",
     "crates/cli",
     "crates/client",
+    "crates/credentials",
     "crates/driver",
     "crates/link",
     "crates/model",
@@ -77,6 +78,7 @@ const PLAIN: [&str; 23] = [
     "crates/seal",
     "crates/store",
     "crates/text",
+    "crates/trust",
     "crates/wire",
     "tools/audit",
     "tools/bench",

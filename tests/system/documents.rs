@@ -126,7 +126,7 @@ fn every_example_of_help_runs() {
     let mut pages = vec![("cistern", vec![])];
     for command in subcommands(CISTERN, &[]) {
         pages.push(("cistern", vec![command.clone()]));
-        if matches!(command.as_str(), "xattr" | "admin" | "agent" | "member") {
+        if matches!(command.as_str(), "xattr" | "admin" | "agent" | "key" | "member") {
             pages.extend(subcommands(CISTERN, &[&command]).into_iter().map(|inner| ("cistern", vec![command.clone(), inner])));
         }
     }

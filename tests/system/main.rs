@@ -13,6 +13,7 @@ mod cache;
 mod captures;
 mod changes;
 mod command;
+mod credentials;
 mod disk;
 mod dissector;
 mod documents;

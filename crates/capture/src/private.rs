@@ -148,7 +148,15 @@ fn written(path: &Path, contents: &[u8], put: impl FnOnce(&Path) -> io::Result<(
         // What keeps it from being written may keep it from being removed; the failure tells.
         let _ = fs::remove_file(&beside);
     }
-    made.and_then(|()| File::open(above)?.sync_all())
+    made.and_then(|()| sync_directory(above))
+}
+
+/// Makes durable what was renamed in a directory.
+///
+/// # Errors
+/// It cannot be opened or synced.
+pub fn sync_directory(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
 }
 
 /// A name beside a file that no other process takes at the same time.

@@ -15,6 +15,7 @@ mod demo;
 pub(crate) mod export;
 mod import;
 mod init;
+pub(crate) mod key;
 mod ln;
 pub(crate) mod lock;
 mod locks;
@@ -149,6 +150,8 @@ commands! {
     Agent(agent::Agent),
     #[command(subcommand)]
     Admin(admin::Admin),
+    #[command(subcommand)]
+    Key(key::KeyCommand),
     #[command(hide = true)]
     Serve(serve::Serve),
     Settings(settings::ShowSettings),

@@ -77,6 +77,12 @@ impl From<cistern_store::OpenError> for Failure {
     }
 }
 
+impl From<cistern_credentials::CredentialError> for Failure {
+    fn from(error: cistern_credentials::CredentialError) -> Self {
+        Self::new("CREDENTIALS", EXIT_FAILED, error.to_string())
+    }
+}
+
 impl Failure {
     pub(crate) fn new(code: &str, exit: u8, message: impl Into<String>) -> Self {
         Self { code: code.to_owned(), message: message.into(), path: None, item: None, exit }

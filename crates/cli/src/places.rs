@@ -4,6 +4,7 @@
 //! The state directory that is named by `--state` has the control socket in it. Leaves to others: making directories.
 
 use crate::local::Failure;
+use cistern_credentials::Places;
 use std::env;
 use std::fs::DirBuilder;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -62,6 +63,18 @@ pub(crate) fn agent_sockets() -> Vec<PathBuf> {
 
 fn homeless(flag: &str) -> Failure {
     Failure::usage(format!("neither XDG_STATE_HOME nor HOME names a directory for the state of this user: set one of them, or give {flag}"))
+}
+
+/// Where this user's credentials are made.
+///
+/// # Errors
+/// The environment names no directory; `flag` would.
+pub(crate) fn own_credentials(flag: &str) -> Result<PathBuf, Failure> {
+    let none = || {
+        let what = format!("neither XDG_CONFIG_HOME nor HOME names a directory for the keys of this user: set one of them, or give {flag}");
+        Failure::usage(what)
+    };
+    Places::of_this_process(None).own().map(Path::to_owned).ok_or_else(none)
 }
 
 /// Makes the directory of a control socket for this user alone, if it is missing.

@@ -48,7 +48,7 @@ enum ControlRequest {
     Evict { agent: String },
     /// The principals, with their rights.
     Agents {},
-    /// A new principal, without rights; its public key in hexadecimal digits, if it has one yet.
+    /// A new principal, without rights; its public key, if it has one yet.
     Add {
         name: String,
         #[serde(default)]

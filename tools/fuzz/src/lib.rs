@@ -4,6 +4,7 @@
 //! compiler's coverage, so that the runner needs no special build. `cargo fuzz` calls the same functions (`tools/fuzz/libfuzzer`).
 //! An input that once failed stays in `corpus`, and is read again by the tests.
 
+mod credentials;
 mod mutate;
 mod runner;
 mod targets;

@@ -1,6 +1,6 @@
 //! What is fed, with what it must keep besides not panicking.
 
-use crate::outcome;
+use crate::{credentials, outcome};
 use cistern_audit::{Auditor, Side, Terms, Vantage};
 use cistern_capture::{Reader, Writer};
 use cistern_seal::{Chain, Cipher, SessionKeys};
@@ -30,7 +30,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     Target { name: "server", about: "datagrams, as a server receives them", run: at_server, seeds: datagrams, mend: seal },
     Target { name: "agent", about: "datagrams, as an agent receives them", run: at_agent, seeds: datagrams, mend: seal },
     Target { name: "sealed", about: "handshakes and records of the sealed mode", run: sealed, seeds: sealed_datagrams, mend: leave },
@@ -40,6 +40,7 @@ pub const TARGETS: [Target; 9] = [
     Target { name: "settings", about: "settings files", run: settings, seeds: settings_files, mend: leave },
     Target { name: "script", about: "scripts of cistern-netfault", run: script, seeds: scripts, mend: leave },
     Target { name: "key", about: "keys of a store", run: key, seeds: keys, mend: leave },
+    Target { name: "revoked", about: "logs of revoked keys", run: credentials::revoked, seeds: credentials::revoked_logs, mend: leave },
 ];
 
 fn leave(_: &mut [u8]) {}

@@ -10,6 +10,7 @@
 mod backups;
 mod in_force;
 mod kept;
+mod revoked;
 mod state;
 
 use super::{NONE, Run};
@@ -33,6 +34,7 @@ use cistern_wire::StoreId;
 use clap::Args;
 use in_force::InForce;
 use kept::{Bell, Kept};
+use revoked::RevokedLog;
 use serde_json::json;
 use state::StateDir;
 use std::collections::HashSet;
@@ -186,13 +188,14 @@ fn serve(args: &Serve) -> Result<(), Failure> {
     logging::adopt(&settings.log_filter());
     let in_force = InForce::new(args, &settings, &config);
     let state = StateDir::hold(args.state.as_deref())?;
+    let revoked = RevokedLog::open(state.path(), args.volatile)?;
     let ports = open_ports(&listen)?;
     let control = ControlServer::bind(state.socket(), ControlLimits::default()).map_err(|e| failed("CONTROL", &e))?;
     let metrics = args.metrics.as_ref().map(listen_for_metrics).transpose()?;
     let bell = Bell::default();
     let fresh = seed().map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string()))?;
     let (store, id) = Kept::open(args, fresh.first_chunk().map_or(StoreId([0; 16]), |id| StoreId(*id)), &bell)?;
-    let mut event_loop = set_up(config, ports, control, store, id, bell)?;
+    let mut event_loop = set_up(config, ports, control, store, id, bell, revoked)?;
     event_loop.services_mut().in_force = Arc::clone(&in_force);
     let handle = event_loop.handle();
     let metrics_address = metrics.as_ref().map(Port::address);
@@ -301,6 +304,7 @@ fn set_up(
     store: Kept,
     id: StoreId,
     bell: Bell,
+    revoked: RevokedLog,
 ) -> Result<ServerLoop, Failure> {
     let internal = |e: &dyn std::error::Error| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string());
     let clock = Clock::new().map_err(|e| internal(&e))?;
@@ -310,8 +314,9 @@ fn set_up(
     let now = clock.now();
     let name = format!("server {:.8}", id.to_string());
     let options = LoopOptions { name, tap: capture::tap(), spin: config.spin, ..LoopOptions::default() };
-    let server =
+    let mut server =
         Server::new(now, wall_clock(), id, config, seed().map_err(|e| internal(&e))?).map_err(|e| Failure::usage(e.to_string()))?;
+    revoked.tell(&mut server, now);
     let backups = Backups::new(bell.clone());
     let daemon = ServerServices {
         store,
@@ -319,6 +324,7 @@ fn set_up(
         control,
         backups,
         changes: Vec::new(),
+        revoked,
         stats: Arc::default(),
         metrics: None,
         wall_clock_told: now,
@@ -374,6 +380,7 @@ struct ServerServices {
     backups: Backups,
     /// Answers to an operator that wait for their batch.
     changes: Vec<(BatchId, ConnectionId, String)>,
+    revoked: RevokedLog,
     stats: Arc<Stats>,
     metrics: Option<Publisher>,
     wall_clock_told: Instant,
@@ -427,9 +434,11 @@ impl Services<Server> for ServerServices {
         }
         self.store.serve(server, now);
         self.backups.tell(&mut self.control);
-        for (_, asked, line) in self.changes.extract_if(.., |(batch, ..)| *batch <= server.durable_up_to()) {
-            self.control.push(asked, &line);
+        if let Err(failure) = self.revoked.unite_once(server) {
+            self.failure = Some(failure);
+            return ControlFlow::Break(());
         }
+        self.answer_changes(server);
         if let Some(metrics) = &self.metrics {
             metrics.publish(|| Snapshot { figures: server.figures(now), driver: self.stats.read(), store: self.store.stats() });
         }
@@ -446,6 +455,20 @@ impl Services<Server> for ServerServices {
             return ControlFlow::Break(());
         }
         ControlFlow::Continue(())
+    }
+}
+
+impl ServerServices {
+    /// Tells operators of their changes that are durable.
+    fn answer_changes(&mut self, server: &Server) {
+        let durable = server.durable_up_to();
+        if !self.changes.iter().any(|(batch, ..)| *batch <= durable) {
+            return;
+        }
+        let failed = self.revoked.unite(server).err().map(|failure| json!({ "error": failure }).to_string());
+        for (_, asked, line) in self.changes.extract_if(.., |(batch, ..)| *batch <= durable) {
+            self.control.push(asked, failed.as_deref().unwrap_or(&line));
+        }
     }
 }
 

@@ -8,6 +8,8 @@ use crate::execute::EXIT_FAILED;
 use crate::local::Failure;
 use crate::text::Text;
 use cistern_link::Instant;
+use cistern_seal::PublicKey;
+use cistern_seal::key::Role;
 use cistern_server::principals::{PrincipalId, Rights};
 use cistern_server::store::BatchId;
 use cistern_server::{PrincipalRow, Server};
@@ -69,27 +71,19 @@ fn failure(name: &str, status: Status) -> Failure {
     Failure::new(status.name(), EXIT_FAILED, format!("{name:?}: {what}"))
 }
 
-fn key_of(digits: &str) -> Result<[u8; 32], Failure> {
-    let wrong = || Failure::usage("a key has 64 hexadecimal digits");
-    let mut key = [0; 32];
-    if digits.len() != 64 || !digits.is_ascii() {
-        return Err(wrong());
-    }
-    for (byte, at) in key.iter_mut().zip((0..64).step_by(2)) {
-        *byte = u8::from_str_radix(&digits[at..at + 2], 16).map_err(|_| wrong())?;
-    }
-    Ok(key)
+fn key_of(text: &str) -> Result<[u8; 32], Failure> {
+    PublicKey::from_text(text, Role::Agent).map(|key| *key.as_bytes()).map_err(|e| Failure::usage(format!("the key: {e}")))
 }
 
 fn row(row: &PrincipalRow) -> Value {
     let record = row.record.as_ref();
-    let hex = |key: [u8; 32]| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let text = |key| PublicKey::from_bytes(key).to_text(Role::Agent);
     let rights =
         record.iter().flat_map(|record| &record.rights).map(|(realm, rights)| json!({ "realm": realm.0, "rights": rights.to_string() }));
     json!({
         "number": row.id.0,
         "name": record.map(|record| Text(record.name.to_vec())),
-        "key": record.and_then(|record| record.key).map(hex),
+        "key": record.and_then(|record| record.key).map(text),
         "everything": row.id == PrincipalId::ANYBODY,
         "operator": record.is_some_and(|record| record.operator),
         "revoked": record.is_some_and(|record| record.revoked),
@@ -107,9 +101,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_sixty_four_digits() {
-        assert_eq!(key_of(&"0a".repeat(32)).unwrap(), [10; 32]);
-        for wrong in ["", "0a", &"0g".repeat(32), &"0a".repeat(33), &"é".repeat(32)] {
+    fn a_key_is_written_as_others_are() {
+        let text = PublicKey::from_bytes([10; 32]).to_text(Role::Agent);
+        assert_eq!(key_of(&text).unwrap(), [10; 32]);
+        for wrong in ["", &"0a".repeat(32), &text[1..], &PublicKey::from_bytes([10; 32]).to_text(Role::Server)] {
             assert!(key_of(wrong).is_err(), "{wrong}");
         }
     }

@@ -195,23 +195,33 @@ impl Principals {
         self.iter().find(|(_, record)| !record.revoked && *record.name == *name).map(|(id, _)| id)
     }
 
+    /// The one that has this key, also if it was revoked.
+    #[must_use]
+    pub fn of_key(&self, key: &[u8; 32]) -> Option<PrincipalId> {
+        self.iter().find(|(_, record)| record.key.as_ref() == Some(key)).map(|(id, _)| id)
+    }
+
     /// A new one, without rights; its record is to be written.
     ///
     /// # Errors
     /// EINVAL: no name; EEXIST: the name or the key is taken, also by one that was revoked (its key); ENOSPC: there are too many.
     pub fn add(&mut self, name: &[u8], key: Option<[u8; 32]>, operator: bool) -> Result<(PrincipalId, &PrincipalRecord), Status> {
         check_name(name)?;
-        let taken = key.is_some() && self.iter().any(|(_, record)| record.key == key);
+        let taken = key.is_some_and(|key| self.of_key(&key).is_some());
         if taken || self.named(name).is_some() {
             return Err(Status::EEXIST);
         }
         if self.known.len() >= PRINCIPALS_MAX {
             return Err(Status::ENOSPC);
         }
-        let id = PrincipalId(self.known.last_key_value().map_or(PrincipalId::ANYBODY, |(last, _)| *last).0 + 1);
-        let record = PrincipalRecord { name: name.into(), key, operator, revoked: false, rights: Vec::new() };
-        self.put(id, record, |_| None);
+        let id = self.put_new(PrincipalRecord { name: name.into(), key, operator, revoked: false, rights: Vec::new() });
         self.get(id).map(|record| (id, record)).ok_or(Status::EIO)
+    }
+
+    fn put_new(&mut self, record: PrincipalRecord) -> PrincipalId {
+        let id = PrincipalId(self.known.last_key_value().map_or(PrincipalId::ANYBODY, |(last, _)| *last).0 + 1);
+        self.put(id, record, |_| None);
+        id
     }
 
     /// Gives one another name.
@@ -256,6 +266,15 @@ impl Principals {
         let lost = known.look_up(realm).without(rights.with(Rights::PASS));
         self.put(who, record, parent);
         self.get(who).map(|record| (record, lost)).ok_or(Status::EIO)
+    }
+
+    /// A key that was withdrawn elsewhere, of whomever; gives its record if that is news.
+    pub fn revoke_key(&mut self, key: [u8; 32]) -> Option<(PrincipalId, &PrincipalRecord)> {
+        let who = match self.of_key(&key) {
+            Some(who) => who,
+            None => self.put_new(PrincipalRecord { name: [].into(), key: Some(key), operator: false, revoked: false, rights: Vec::new() }),
+        };
+        self.revoke(who).ok().map(|record| (who, record))
     }
 
     /// Withdraws its key for ever, and all its rights.

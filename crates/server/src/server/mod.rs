@@ -154,6 +154,8 @@ pub struct Server {
     locks: LockTable,
     namespace: Namespace,
     principals: Principals,
+    /// Keys that are revoked whatever the store says.
+    revoked_elsewhere: Vec<[u8; 32]>,
     stages: Stages,
     ephemerals: Ephemerals,
     removals: Removals,
@@ -212,6 +214,7 @@ impl Server {
             locks: LockTable::new(config.locks, Tokens::new(0, 0)),
             namespace: Namespace::new(config.namespace),
             principals: Principals::default(),
+            revoked_elsewhere: Vec::new(),
             stages: Stages::new(config.stages),
             ephemerals: Ephemerals::default(),
             removals: Removals::none(now),

@@ -88,6 +88,27 @@ impl Server {
         })
     }
 
+    /// Keys that are revoked whatever the store says: a copy of it may be older. To be told before the first turn.
+    pub fn know_revoked(&mut self, now: Instant, keys: impl IntoIterator<Item = [u8; 32]>) {
+        self.step(now, |server| server.revoked_elsewhere.extend(keys));
+    }
+
+    /// All revoked keys.
+    pub fn revoked_keys(&self) -> impl Iterator<Item = [u8; 32]> {
+        self.principals.iter().filter(|(_, record)| record.revoked).filter_map(|(_, record)| record.key)
+    }
+
+    /// At the start, when all principals are known: with the batch of the start itself, so that nobody is served before.
+    pub(crate) fn unite_revoked(&mut self) {
+        for key in core::mem::take(&mut self.revoked_elsewhere) {
+            if let Some((who, record)) = self.principals.revoke_key(key) {
+                let bytes = record.to_bytes();
+                warn!("{}: principal {} was revoked after the copy was made from which this store comes", self.who, who.0);
+                self.write_principal(who, bytes);
+            }
+        }
+    }
+
     /// The principal of this name that was not revoked.
     #[must_use]
     pub fn principal_named(&self, name: &[u8]) -> Option<PrincipalId> {

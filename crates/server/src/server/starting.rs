@@ -116,6 +116,7 @@ impl Server {
         self.store.keep_realms();
         let principals = self.store.take_principals();
         self.principals.load(principals, |realm| self.store.realm_around(realm));
+        self.unite_revoked();
         let mut sessions = self.store.take_sessions();
         // Without a session and without a wait that is owed no lease of before is valid.
         let stored = if owed || !sessions.is_empty() { Duration::from_micros(counters.wait_us.min(WAIT_MAX_US)) } else { Duration::ZERO };

@@ -19,7 +19,7 @@ Examples:
 pub(crate) struct AddAgent {
     #[command(flatten)]
     server: Control,
-    /// Its public key: 64 hexadecimal digits
+    /// Its public key, as `cistern key show` prints it there
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
     /// Operator: may set quotas, evict, and change agents

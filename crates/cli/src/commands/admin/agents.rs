@@ -5,10 +5,11 @@ use crate::commands::Run;
 use crate::ctx::Ctx;
 use crate::local::Failure;
 use crate::show;
+use cistern_trust::Fingerprint;
 use clap::Args;
 use serde_json::{Value, json};
 
-/// List agents, by the keys that they have, with what they use and their rights in each realm
+/// List agents, with the fingerprints of their keys, what they use and their rights in each realm
 #[derive(Args, Debug)]
 pub(crate) struct Agents {
     #[command(flatten)]
@@ -38,7 +39,7 @@ fn table(rows: &[Value]) -> String {
         let rights = rights.map(|of| format!("{}={}", of["realm"], of["rights"].as_str().unwrap_or("?")));
         let flags = ["everything", "operator", "revoked"].into_iter().filter(|flag| row[*flag].as_bool() == Some(true)).map(str::to_owned);
         let name = if row["name"].is_null() { "-".to_owned() } else { label(&row["name"]) };
-        let key = row["key"].as_str().map_or_else(|| "-".to_owned(), |key| key.chars().take(16).collect());
+        let key = row["key"].as_str().map_or_else(|| "-".to_owned(), |key| Fingerprint::of(key).to_string());
         let used = USE.map(|column| row[column].to_string());
         [row["number"].to_string(), name, key].into_iter().chain(used).chain([flags.chain(rights).collect::<Vec<_>>().join(" ")]).collect()
     }));
@@ -52,14 +53,26 @@ mod tests {
     #[test]
     fn rights_are_shown_by_realm() {
         let row = json!({
-            "number": 3, "name": "web", "key": "ab".repeat(32), "operator": true, "revoked": false, "sessions": 2,
+            "number": 3, "name": "web", "key": "cistern-agent-1.AAAA", "operator": true, "revoked": false, "sessions": 2,
             "locks": 4, "waits": 1, "watches": 0, "staged": 512,
             "rights": [{ "realm": 1, "rights": "r" }, { "realm": 7, "rights": "rwl" }],
         });
         let table = table(&[row]);
         assert_eq!(
             table.lines().nth(1).map(|line| line.split_whitespace().collect::<Vec<_>>()),
-            Some(vec!["3", "web", "abababababababab", "2", "4", "1", "0", "512", "operator", "1=r", "7=rwl"])
+            Some(vec![
+                "3",
+                "web",
+                &*Fingerprint::of("cistern-agent-1.AAAA").to_string(),
+                "2",
+                "4",
+                "1",
+                "0",
+                "512",
+                "operator",
+                "1=r",
+                "7=rwl"
+            ])
         );
     }
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 const REVOKE_HELP: &str = "\
 The agent's sessions end as by `cistern admin evict`: its locks are free after the lease period, when it can no longer use them. Its key is never \
-accepted again; a host that is to return needs another one.";
+accepted again, also after a restore of a backup; a host that is to return needs another one.";
 
 /// Revoke an agent's key, and end its sessions
 #[derive(Args, Debug)]

@@ -2,7 +2,7 @@
 //!
 //! Decides: its permissions, and what is said when it cannot be used. Invariant: while a value exists no other process has one of
 //! the same directory (section 11.7); the lock goes with the process, however it ends.
-//! Leaves to others: what is in it (the control socket); the store, which has a directory and a lock of its own (`cistern_store`).
+//! Leaves to others: what is in it (the control socket, keys); the store, which has a directory and a lock of its own (`cistern_store`).
 
 use crate::execute::EXIT_USAGE;
 use crate::local::Failure;
@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 /// A state directory that is this process's.
 #[derive(Debug)]
 pub(super) struct StateDir {
+    path: PathBuf,
     socket: PathBuf,
     _lock: Flock<File>,
 }
@@ -28,7 +29,8 @@ impl StateDir {
     /// # Errors
     /// It cannot be made or written, is no directory, or is in use; whoever named it is at fault.
     pub(super) fn hold(named: Option<&Path>) -> Result<Self, Failure> {
-        let (path, socket) = (&Daemon::Server.state(named)?, Daemon::Server.socket(named)?);
+        let (dir, socket) = (Daemon::Server.state(named)?, Daemon::Server.socket(named)?);
+        let path = &dir;
         let unusable = |why: String| {
             Failure::new("STATE", EXIT_USAGE, format!("state directory {}: {why}; --state DIR names another", path.display()))
         };
@@ -43,7 +45,12 @@ impl StateDir {
             e => unusable(format!("cannot be locked: {e}")),
         })?;
         make_above(&socket)?;
-        Ok(Self { socket, _lock: lock })
+        Ok(Self { path: dir, socket, _lock: lock })
+    }
+
+    /// The directory.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The control socket that goes with it.

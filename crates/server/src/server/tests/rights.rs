@@ -344,3 +344,26 @@ fn anybody_may_ask_how_the_server_is() {
     let make = create(peer.ask_only(), "f", Want::Nothing);
     assert_eq!(world.refused(&mut peer, make), Status::ESTALE);
 }
+
+/// As after a restore of a copy that is older than a revocation.
+#[test]
+fn what_was_revoked_elsewhere_is_so_before_the_first_answer() {
+    let mut world = World::new();
+    let (now, rights) = (world.now, Rights::from_letters("rw").unwrap());
+    let (who, _) = world.server.add_principal(now, b"web", Some([1; 32]), true).unwrap();
+    world.server.grant(now, who, Realm::TREE, rights).unwrap();
+    world.turn();
+    let config = world.server.config.clone();
+    let mut again = World::starting(core::mem::take(&mut world.disk), config, 9);
+    again.server.know_revoked(again.now, [[1; 32], [8; 32]]);
+    again.turn();
+    assert!(again.server.is_serving());
+    for _ in 0..2 {
+        let record = again.server.principals.get(who).unwrap();
+        assert!(record.revoked && !record.operator && record.rights.is_empty(), "{record:?}");
+        assert_eq!(again.server.revoked_keys().collect::<Vec<_>>(), [[1; 32], [8; 32]]);
+        let taken = again.server.add_principal(again.now, b"new", Some([8; 32]), false);
+        assert_eq!(taken.map(|_| ()), Err(Status::EEXIST), "also of whom the copy knew nothing");
+        again.crash();
+    }
+}

@@ -1,0 +1,19 @@
+//! `cistern key`: the key that this host or user is known by.
+
+mod new;
+mod show;
+
+use cistern_driver::EntropyError;
+use zeroize::Zeroizing;
+
+super::commands! {
+    /// Make and show the key that this host or user is known by
+    KeyCommand:
+    New(new::NewKey),
+    Show(show::ShowKey),
+}
+
+/// 32 bytes for a new key, wiped when dropped.
+pub(crate) fn random() -> Result<Zeroizing<[u8; 32]>, EntropyError> {
+    cistern_driver::seed().map(Zeroizing::new)
+}
