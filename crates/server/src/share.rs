@@ -68,6 +68,11 @@ impl<T> Owners<T> {
         at
     }
 
+    /// One more of the sessions, or of what else keeps an owner.
+    pub(crate) fn keep(&mut self, at: u32) {
+        self.members[at].sessions += 1;
+    }
+
     /// One session less; whether it was the last. What is kept stays until [`Self::remove`].
     pub(crate) fn leave(&mut self, at: u32) -> bool {
         let member = &mut self.members[at];

@@ -131,7 +131,7 @@ impl LockTable {
                 self.grant_again(now, at, mode, generation, run);
                 at
             }
-            None => self.table.add_hold(now, entry, session, mode, generation, run),
+            None => self.add_hold(now, entry, session, mode, generation, run),
         })
     }
 
@@ -156,6 +156,7 @@ impl LockTable {
         let former = self.waits.insert((session, nonce), entry);
         debug_assert!(former.is_none(), "a nonce waits once");
         self.table.sessions[session].waits += 1;
+        self.owner_mut(session).waits += 1;
         self.waiting += 1;
         self.demand_conflicting(now, entry, session, mode);
         LockOutcome::Queued { ahead, holder: self.other_holder(entry, session) }
@@ -309,6 +310,7 @@ impl LockTable {
         let waiter = self.table.queue_mut(entry).waiters.remove(place)?;
         self.waits.remove(&(waiter.session, waiter.nonce));
         self.table.sessions[waiter.session].waits -= 1;
+        self.owner_mut(waiter.session).waits -= 1;
         self.waiting -= 1;
         Some(waiter)
     }

@@ -73,12 +73,20 @@ impl Demand {
 impl LockTable {
     /// Asks a lock back on account of session `by`, unless that or more was asked already for this generation.
     pub(super) fn demand(&mut self, now: Instant, by: u32, at: u32, keep: Keep) {
+        let before = self.table.holds[at].demand;
+        let by = self.table.sessions[by].owner;
+        if let Some(before) = before {
+            self.pass(at, before, by);
+        }
         let hold = &mut self.table.holds[at];
         let before = hold.demand;
         if before.is_some_and(|before| before.keep <= keep) {
             return;
         }
-        let by = before.map_or_else(|| self.table.sessions[by].owner, |before| before.by);
+        let by = before.map_or(by, |before| before.by);
+        if before.is_none() {
+            self.owners.all.keep(by);
+        }
         hold.demand = Some(Demand { keep, told: before.and_then(|before| before.told), by });
         let &mut Hold { generation, since, entry, session, .. } = hold;
         if before.is_none() {
@@ -101,8 +109,26 @@ impl LockTable {
         }
     }
 
+    /// What was asked on account of an owner that may ask no more now, and its session was not told, goes out on account of another one that may.
+    fn pass(&mut self, at: u32, before: Demand, by: u32) {
+        let may_ask = |owner| self.share_may_ask(owner, self.demands.outstanding, &self.limits);
+        if before.told.is_some() || before.by == by || may_ask(before.by) || !may_ask(by) {
+            return;
+        }
+        self.owners.all.keep(by);
+        self.owners.leave(before.by);
+        let hold = &mut self.table.holds[at];
+        hold.demand = Some(Demand { by, ..before });
+        self.demands.due.push_back((at, hold.generation));
+    }
+
     /// A hold is gone or has a new generation: what was demanded of it is settled.
     pub(super) fn demand_settled(&mut self, entry: u32, session: u32, demand: Demand) {
+        self.settle_demand(entry, session, demand);
+        self.owners.leave(demand.by);
+    }
+
+    fn settle_demand(&mut self, entry: u32, session: u32, demand: Demand) {
         if demand.told.is_none() || self.table.entries[entry].lock.class != LockClass::Cache || !self.table.is_good(session) {
             return;
         }
@@ -120,9 +146,8 @@ impl LockTable {
 
     /// One more demand, or one less, is on its way on account of an owner.
     fn account(&mut self, owner: u32, more: bool) {
-        if let Some(owner) = self.owners.all.get_mut(owner) {
-            owner.asked = if more { owner.asked + 1 } else { owner.asked.saturating_sub(1) };
-        }
+        let asked = &mut self.owners.all[owner].asked;
+        *asked = if more { *asked + 1 } else { *asked - 1 };
     }
 
     /// What a session was not told yet is due.

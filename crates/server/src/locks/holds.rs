@@ -85,7 +85,7 @@ impl LockTable {
             Some(at) => self.grant_again(now, at, mode, generation, 1),
             None => {
                 let entry = self.table.entry_or_new(lock);
-                self.table.add_hold(now, entry, session, mode, generation, 1);
+                self.add_hold(now, entry, session, mode, generation, 1);
             }
         }
         let mode = if mode == Mode::Exclusive { Want::Exclusive } else { Want::Shared };
@@ -137,10 +137,17 @@ impl LockTable {
         }
     }
 
+    /// Adds a hold.
+    pub(super) fn add_hold(&mut self, now: Instant, entry: u32, session: u32, mode: Mode, generation: Generation, run: u32) -> u32 {
+        self.owner_mut(session).held += 1;
+        self.table.add_hold(now, entry, session, mode, generation, run)
+    }
+
     /// Takes a hold away, and lets come whoever waited for that.
     pub(super) fn free(&mut self, now: Instant, at: u32) {
         self.forget_request(at);
         let Hold { entry, session, demand, .. } = self.table.remove_hold(at);
+        self.owner_mut(session).held -= 1;
         if let Some(demand) = demand {
             self.demand_settled(entry, session, demand);
         }
@@ -211,7 +218,7 @@ impl LockTable {
             return Restored::Refused(Status::BUSY);
         }
         let entry = self.table.entry_or_new(lock);
-        let at = self.table.add_hold(now, entry, slot, mode, generation, run);
+        let at = self.add_hold(now, entry, slot, mode, generation, run);
         // A token of an earlier run is as good a guard as before.
         self.table.holds[at].before = first;
         Restored::Held

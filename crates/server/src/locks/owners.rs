@@ -2,7 +2,8 @@
 //!
 //! Decides the shares of locks, waiters and demands, and what follows when a session keeps what it was asked for: its owner gets no cache
 //! locks for a time that doubles each time and is halved by a quiet time as long. It reads and changes as before, and holds advisory locks.
-//! Invariant: an owner that had to be struck is remembered as long as that matters, also when its sessions are gone.
+//! Invariants: an owner that had to be struck is remembered when its sessions are gone, the last 4,096 of them; whom a demand names is known as
+//! long as that demand stands.
 
 use super::LockTable;
 use crate::config::LockLimits;
@@ -31,9 +32,15 @@ const REMEMBERED_MAX: usize = 4_096;
 /// What is kept of an owner.
 #[derive(Debug)]
 pub(super) struct Standings {
+    /// Locks that its sessions hold, live or not.
+    pub(super) held: u32,
+    /// Lock requests of its sessions that wait.
+    pub(super) waits: u32,
     /// Demands that its requests have caused, sent and not complied with.
-    pub(super) asked: usize,
+    pub(super) asked: u32,
     strikes: u32,
+    /// Whether it is among those that are remembered.
+    remembered: bool,
     /// It gets no cache locks until then, and loses a strike after each further span.
     until: Instant,
     span: Duration,
@@ -42,7 +49,7 @@ pub(super) struct Standings {
 impl Standings {
     /// Nothing is known against it.
     const fn new() -> Self {
-        Self { asked: 0, strikes: 0, until: Instant::new(0, 0), span: Duration::ZERO }
+        Self { held: 0, waits: 0, asked: 0, strikes: 0, remembered: false, until: Instant::new(0, 0), span: Duration::ZERO }
     }
 
     /// Takes strikes away for quiet times.
@@ -59,7 +66,7 @@ impl Standings {
 #[derive(Debug, Default)]
 pub(super) struct LockOwners {
     pub(super) all: Owners<Standings>,
-    /// Those that are remembered although they have no sessions, oldest first.
+    /// Those that are remembered when they have no sessions, each once; the first to have left stands first.
     remembered: VecDeque<u32>,
 }
 
@@ -68,51 +75,61 @@ impl LockOwners {
         self.all.join(owner, Standings::new)
     }
 
-    /// A session of an owner is forgotten.
+    /// How many are remembered.
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> usize {
+        self.remembered.len()
+    }
+
+    /// A session of an owner is forgotten, or a demand on its account settled.
     pub(super) fn leave(&mut self, at: u32) {
         if !self.all.leave(at) {
             return;
         }
-        if self.all[at].strikes == 0 && self.all[at].asked == 0 {
+        let owner = &mut self.all[at];
+        if owner.remembered {
+            return;
+        }
+        if owner.strikes == 0 {
             return self.all.remove(at);
         }
+        owner.remembered = true;
         self.remembered.push_back(at);
         if self.remembered.len() > REMEMBERED_MAX
             && let Some(oldest) = self.remembered.pop_front()
         {
-            match self.all.get(oldest) {
-                // Demands on its account are on their way.
-                Some(owner) if owner.asked > 0 => self.remembered.push_back(oldest),
-                _ => self.all.remove(oldest),
-            }
+            self.all[oldest].remembered = false;
+            self.all.remove(oldest);
         }
     }
 }
 
 impl LockTable {
-    /// The locks and the waiting requests of all sessions of the owner of one of them.
-    fn of_owner(&self, session: u32) -> impl Iterator<Item = (usize, usize)> {
-        let owner = self.table.sessions[session].owner;
-        let all = (0..self.table.sessions.places()).filter_map(|at| self.table.sessions.get(at));
-        all.filter(move |other| other.owner == owner).map(|other| (other.held as usize, other.waits as usize))
+    /// What is kept of the owner of a session.
+    pub(super) fn owner_mut(&mut self, session: u32) -> &mut Standings {
+        &mut self.owners.all[self.table.sessions[session].owner]
+    }
+
+    fn owner(&self, session: u32) -> &Standings {
+        &self.owners.all[self.table.sessions[session].owner]
     }
 
     /// Whether the owner of a session may have one lock more.
     pub(super) fn share_has_room(&self, session: u32) -> bool {
         let shared = Shared { capacity: self.limits.locks_max, reserve: LOCKS_RESERVE };
-        shared.admits_by(self.table.holds.len(), 1, || self.of_owner(session).map(|(held, _)| held).sum())
+        shared.admits_by(self.table.holds.len(), 1, || self.owner(session).held as usize)
     }
 
     /// Whether the owner of a session may have one lock request more that waits.
     pub(super) fn share_may_wait(&self, session: u32) -> bool {
         let shared = Shared { capacity: WAITERS_MAX, reserve: WAITERS_RESERVE };
-        shared.admits_by(self.waiting, 1, || self.of_owner(session).map(|(_, waits)| waits).sum())
+        shared.admits_by(self.waiting, 1, || self.owner(session).waits as usize)
     }
 
     /// Whether one more demand may be on its way on account of an owner.
     pub(super) fn share_may_ask(&self, owner: u32, outstanding: usize, limits: &LockLimits) -> bool {
         let shared = Shared { capacity: limits.demands_outstanding, reserve: DEMANDS_RESERVE };
-        shared.admits_by(outstanding, 1, || self.owners.all.get(owner).map_or(0, |owner| owner.asked))
+        shared.admits_by(outstanding, 1, || self.owners.all.get(owner).map_or(0, |owner| owner.asked as usize))
     }
 
     /// A session has kept a cache lock that it was asked for, or did not receipt the demand: its owner gets none for twice as long as the last
@@ -121,9 +138,12 @@ impl LockTable {
         let Some(session) = self.table.session(slot) else { return };
         let owner = &mut self.owners.all[self.table.sessions[session].owner];
         owner.forgive(now);
-        owner.strikes = (owner.strikes + 1).min(STRIKES_MAX);
-        owner.span = (compliance * (1 << owner.strikes)).min(LONGEST);
-        owner.until = now.plus(owner.span);
+        // What its other sessions keep meanwhile is the same failure: a partition of a host with many of them is one.
+        if owner.strikes == 0 || now.waited(owner.until) {
+            owner.strikes = (owner.strikes + 1).min(STRIKES_MAX);
+            owner.span = (compliance * (1 << owner.strikes)).min(LONGEST);
+            owner.until = now.plus(owner.span);
+        }
         let kept = self.table.demanded_of(session).map(|at| self.table.entries[self.table.holds[at].entry].lock);
         let kept = kept.filter(|lock| lock.class == LockClass::Cache);
         let objects: Vec<_> = kept.take(super::ASKED_FOR_ROOM).map(|lock| lock.object).collect();

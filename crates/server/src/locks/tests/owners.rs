@@ -1,6 +1,6 @@
 //! What sessions of one owner have together: shares of demands and locks, and what follows when a demand is not complied with.
 
-use super::super::{LockDecision, LockLimits, LockOutcome, LockTable, Restored, Tokens};
+use super::super::{LockAccess, LockDecision, LockLimits, LockOutcome, LockTable, Restored, Tokens};
 use super::{Script, advisory, cache, granted, key};
 use crate::ids::{LockSlot, Owner};
 use alloc::vec::Vec;
@@ -205,4 +205,109 @@ fn wait_that_was_admitted_ends_in_a_grant_whatever_others_have_taken_meanwhile()
     s.decisions();
     s.give(second, advisory(ObjectId(7)), held);
     assert_eq!(granted(&s.decisions()), [(first, 5_000)]);
+}
+
+/// A session has ended, and nothing is left of it.
+fn close(s: &mut Script, slot: LockSlot) {
+    s.table.set_access(s.now, slot, LockAccess::Ended);
+    s.table.set_access(s.now, slot, LockAccess::Freed);
+    while s.table.sweep(s.now, 1 << 20) {}
+}
+
+#[test]
+fn one_failure_of_a_host_is_one_strike_however_many_sessions_it_has() {
+    let mut s = Script::new();
+    let sessions: Vec<_> = (4..16).map(|n| open(&mut s, n, GREEDY)).collect();
+    for slot in &sessions {
+        s.table.strike(s.now, *slot, COMPLIANCE);
+    }
+    assert_eq!(s.table.strikes(sessions[0]), 1);
+    s.pass(8_001);
+    s.table.strike(s.now, sessions[1], COMPLIANCE);
+    assert_eq!(s.table.strikes(sessions[0]), 2);
+}
+
+#[test]
+fn strikes_outlast_all_reconnections_and_those_who_are_remembered_are_bounded() {
+    let mut s = Script::new();
+    let (greedy, modest) = (open(&mut s, 4, GREEDY), open(&mut s, 5, MODEST));
+    s.table.strike(s.now, greedy, COMPLIANCE);
+    s.table.strike(s.now, modest, COMPLIANCE);
+    s.pass(8_001);
+    s.table.strike(s.now, greedy, COMPLIANCE);
+    close(&mut s, modest);
+    close(&mut s, greedy);
+    for _ in 0..5_000 {
+        let again = open(&mut s, 4, GREEDY);
+        close(&mut s, again);
+    }
+    assert_eq!(s.table.owners.remembered(), 2);
+    let (again, other) = (open(&mut s, 4, GREEDY), open(&mut s, 5, MODEST));
+    assert_eq!((s.table.strikes(again), s.table.strikes(other)), (2, 1));
+    for n in 0..5_000u32 {
+        let struck = open(&mut s, 6, Owner::V4((0x0b00_0000 + n).to_be_bytes()));
+        s.table.strike(s.now, struck, COMPLIANCE);
+        close(&mut s, struck);
+    }
+    assert_eq!(s.table.owners.remembered(), 4_096);
+    assert_eq!((s.table.strikes(again), s.table.strikes(other)), (2, 1), "they have sessions");
+}
+
+#[test]
+fn owner_on_whose_account_is_asked_is_known_until_the_demand_is_settled() {
+    let mut s = Script::new();
+    let holder = open(&mut s, 4, MODEST);
+    let generation = s.shared(holder, ObjectId(7));
+    let asker = open(&mut s, 5, GREEDY);
+    s.enter(1, asker, &[ObjectId(7)]);
+    assert_eq!(demands_to(&s.decisions(), holder), 1);
+    let owners = s.table.owners.all.len();
+    close(&mut s, asker);
+    for _ in 0..5_000 {
+        let again = open(&mut s, 5, GREEDY);
+        close(&mut s, again);
+    }
+    assert_eq!((s.table.owners.all.len(), s.table.owners.remembered()), (owners, 0));
+    s.give(holder, cache(ObjectId(7)), generation);
+    assert_eq!(s.table.owners.all.len(), owners - 1);
+}
+
+#[test]
+fn demand_passes_from_an_owner_that_may_ask_no_more_to_one_that_may() {
+    let mut s = Script::with(LockLimits { demands_outstanding: 500, ..LockLimits::default() });
+    let holders: Vec<_> = (4..10).map(|n| open(&mut s, n, Owner::V4(n.to_be_bytes()))).collect();
+    let (asker, other, modest) = (open(&mut s, 10, GREEDY), open(&mut s, 11, Owner::V4([10, 0, 1, 1])), open(&mut s, 12, MODEST));
+    let mut task = 0;
+    for (n, holder) in (0..).zip(&holders) {
+        for object in (0..100).map(|m| ObjectId(1_000 + 100 * n + m)) {
+            s.shared(*holder, object);
+            task += 1;
+            s.enter(task, asker, &[object]);
+        }
+    }
+    s.shared(other, ObjectId(9));
+    task += 1;
+    s.enter(task, asker, &[ObjectId(9)]);
+    assert_eq!((demands_to(&s.decisions(), other), s.table.counts().demands_outstanding), (0, 400), "over its share");
+    s.enter(task + 1, modest, &[ObjectId(9)]);
+    assert_eq!(demands_to(&s.decisions(), other), 1);
+}
+
+#[test]
+fn what_an_owner_has_is_what_its_sessions_have() {
+    let mut s = Script::new();
+    let (first, second, other) = (open(&mut s, 4, GREEDY), open(&mut s, 5, GREEDY), open(&mut s, 6, MODEST));
+    let has = |s: &Script| {
+        let owner = s.table.owners.all.get(s.table.table.sessions[first.0].owner).unwrap();
+        (owner.held, owner.waits)
+    };
+    let held = s.locked(other, 1, ObjectId(7), Mode::Exclusive);
+    s.shared(first, ObjectId(8));
+    s.locked(second, 1, ObjectId(9), Mode::Shared);
+    assert_eq!((s.queued(first, 2, ObjectId(7), Mode::Shared), s.queued(second, 2, ObjectId(7), Mode::Shared)), (0, 1));
+    assert_eq!(has(&s), (2, 2));
+    s.give(other, advisory(ObjectId(7)), held);
+    assert_eq!(has(&s), (4, 0));
+    close(&mut s, second);
+    assert_eq!(has(&s), (2, 0));
 }
