@@ -206,7 +206,6 @@ impl Server {
         let asker = principals.asker(call.who);
         let cx = MutationCx { requester: session, handle: by.handle, asker, wall_ns };
         let data = brought(stages, session, mutation)?;
-        scheduler.charge(call.flow, prices::stored(data.iter().map(|data| data.len()).sum()));
         let plan = namespace.plan(&store.view(seen), mutation, &data, cx)?;
         //= wire-spec.md#11-7-restart-and-recovery
         //# In grace the server MUST do nothing but handshakes, reclaims, renewals, answers about outcomes, reads that grant nothing, and
@@ -232,6 +231,8 @@ impl Server {
             Turn::Waiting => return Err(Blocked::Turn.into()),
             Turn::Busy => return Err(Status::BUSY.into()),
         }
+        // Once, however often it runs.
+        scheduler.charge(call.flow, prices::stored(data.iter().map(|data| data.len()).sum()));
         let changes_something = !plan.affected().is_empty();
         let applied = plan.commit(&mut store.view(seen));
         // Its turn ends, then the requester is granted what it wants, then it is answered.

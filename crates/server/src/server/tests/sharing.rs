@@ -2,15 +2,15 @@
 //!
 //! What a turn does is charged by the table of prices, not timed. A slice is so short here that a datagram of requests is longer.
 
-use super::world::{Peer, ROOT, World, create, lock, ms};
+use super::world::{Peer, ROOT, World, cache_lock, create, lock, ms};
 use crate::Config;
 use crate::config::WorkLimits;
 use crate::stats::Dropped;
 use alloc::vec::Vec;
 use cistern_link::{Machine as _, Path};
 use cistern_wire::{
-    Ack, Ask, Cancel, CancelOutcome, EndReason, EndSession, GetAttr, KeepAlive, Kind, LockWait, Message, Receipt, ReceiptAnswer, Reply,
-    Want,
+    Ack, Ask, Bytes16, Cancel, CancelOutcome, EndReason, EndSession, GetAttr, Keep, KeepAlive, Kind, List, LockWait, Message, Receipt,
+    ReceiptAnswer, Release, ReleaseItem, Reply, Stage, Terms, Want, Write,
 };
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -212,4 +212,33 @@ fn what_waits_at_d_waits_for_its_session_and_then_for_its_turn_again() {
     assert!(world.server.status(world.now).parked <= left);
     world.got(&holder);
     world.got(&waiter);
+}
+
+#[test]
+fn what_a_mutation_stores_is_charged_once_however_often_it_runs() {
+    let charged = |held: bool| {
+        let mut world = World::new();
+        let (mut asker, mut holder) = (world.open(1), world.open(2));
+        let file = world.create(&mut asker, "f").object;
+        let generation = held.then(|| world.cache(&mut holder, file));
+        for n in 0..200 {
+            let (ask, data) = (asker.ask_only(), Bytes16(&[7; 1_000]));
+            world.send(&mut asker, &[Stage { ask, stage: 1, total: 200_000, offset: n * 1_000, data }.into()]);
+            world.got_one(&asker);
+        }
+        let before = world.server.figures(world.now).work.charged_ns;
+        let (ask, data) = (asker.ask_only(), Bytes16(b""));
+        world.send(&mut asker, &[Write { ask, object: file, offset: 0, truncate: true, stage: 1, data, terms: Terms::NONE }.into()]);
+        if let Some(generation) = generation {
+            let serial = holder.serial();
+            let items = [ReleaseItem { lock: cache_lock(file), generation, keep: Keep::Nothing }];
+            world.send(&mut holder, &[Release { serial, items: List::of(&items) }.into()]);
+        }
+        finish(&mut world);
+        assert!(kinds(&mut world, &asker).contains(&Kind::Ack));
+        world.got(&holder);
+        world.server.figures(world.now).work.charged_ns - before
+    };
+    let (alone, waited) = (charged(false), charged(true));
+    assert!(alone > 100_000 && waited < alone + 20_000, "{alone} ns, and {waited} ns when it had to wait for a cache lock");
 }
