@@ -15,7 +15,7 @@ use crate::server::{Phase, Server};
 use crate::sessions::grace::Grace;
 use crate::sessions::session::Session;
 use crate::sessions::standing::ReclaimState;
-use crate::store::{Counter, FIRST_EPOCH, ID_BITS, NEW_CLUSTER, RESTORED, ReadError, Seen, SessionRecord, WAIT_MAX_US};
+use crate::store::{Counter, FIRST_EPOCH, ID_BITS, NEW_CLUSTER, REALM_BITS, RESTORED, ReadError, Seen, SessionRecord, WAIT_MAX_US};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -35,6 +35,7 @@ struct Counters {
     epoch: u64,
     restored: u64,
     next_object: u64,
+    next_realm: u64,
     wait_us: u64,
 }
 
@@ -75,6 +76,9 @@ impl Server {
         ];
         for (counter, value) in wanted {
             need(view.counter(counter).map(|known| *value = known))?;
+        }
+        if counters.restored == RESTORED {
+            need(view.counter(Counter::NextRealm).map(|known| counters.next_realm = known))?;
         }
         need(self.store.know_realms())?;
         need(self.store.know_principals())?;
@@ -121,7 +125,7 @@ impl Server {
         // Without a session and without a wait that is owed no lease of before is valid.
         let stored = if owed || !sessions.is_empty() { Duration::from_micros(counters.wait_us.min(WAIT_MAX_US)) } else { Duration::ZERO };
         if restored {
-            self.restore(&mut sessions, counters.next_object);
+            self.restore(&mut sessions, &counters);
         }
         let ephemerals = self.store.take_ephemerals();
         self.load_ephemerals(ephemerals, &sessions.iter().map(|session| session.0).collect());
@@ -149,9 +153,9 @@ impl Server {
 
     /// The store is a copy: what happened after it was made is not known, so no session goes on, and every number starts above all that
     /// may have been given out.
-    fn restore(&mut self, sessions: &mut Vec<(SessionId, SessionRecord)>, next_object: u64) {
+    fn restore(&mut self, sessions: &mut Vec<(SessionId, SessionRecord)>, counters: &Counters) {
         // One that was made for a lost one has nothing that could end; it is told of below.
-        if next_object != 0 {
+        if counters.next_object != 0 {
             warn!(
                 "{}: the store was restored from a copy: its {} sessions end, its epoch is {} from now on, and nothing is granted for {:?} at least",
                 self.who,
@@ -165,8 +169,10 @@ impl Server {
         for (id, record) in sessions.drain(..) {
             self.delete_session(id, record.window);
         }
-        let first = u64::from(self.identity.epoch) << ID_BITS;
-        self.store.set_counter(Counter::NextObject, next_object.max(first));
+        let epoch = u64::from(self.identity.epoch);
+        self.store.set_counter(Counter::NextObject, counters.next_object.max(epoch << ID_BITS));
+        // Principals have rights in realms by their numbers.
+        self.store.set_counter(Counter::NextRealm, counters.next_realm.max(epoch << REALM_BITS));
     }
 
     /// The start is durable: from now on the server answers.

@@ -18,6 +18,8 @@ use core::fmt;
 pub const FIRST_EPOCH: u8 = 1;
 /// The bits of an object id below the epoch of the store in which it was given out.
 pub const ID_BITS: u32 = 56;
+/// The bits of a realm's number below that epoch.
+pub const REALM_BITS: u32 = 24;
 /// The value of [`Counter::Restored`] in a copy that takes the place of its store.
 pub const RESTORED: u64 = 1;
 /// The value of [`Counter::Restored`] in a store that no server was started on, of a cluster that had none before: nothing is owed.

@@ -21,7 +21,7 @@ pub(crate) mod tests;
 mod view;
 
 pub use cache::{Memory, StoreCache};
-pub use key::{Counter, FIRST_EPOCH, ID_BITS, Key, KeyError, NEW_CLUSTER, RESTORED, WAIT_MAX_US};
+pub use key::{Counter, FIRST_EPOCH, ID_BITS, Key, KeyError, NEW_CLUSTER, REALM_BITS, RESTORED, WAIT_MAX_US};
 pub use principal::PrincipalRecord;
 pub use realm::RealmRecord;
 pub use record::{

@@ -1,13 +1,13 @@
 //! Starting: what an earlier start of the server has left in the store is read before anything is written.
 
 use super::restart::held;
-use super::world::{Peer, STORE, World, create, ms};
+use super::world::{Peer, ROOT, STORE, World, create, ms};
 use crate::principals::PrincipalId;
 use crate::store::tests::disk::Disk;
 use crate::store::{Counter, Key, NEW_CLUSTER, RESTORED, SessionRecord, StoreEvent, StoreWork};
 use crate::{Config, Dropped, Server};
 use cistern_link::Instant;
-use cistern_wire::{AgentId, Claim, Reply, SessionFate, SessionId, Status, Want};
+use cistern_wire::{AgentId, Bytes8, Claim, MakeRealm, Realm, Reply, SessionFate, SessionId, Status, Terms, Want};
 use core::time::Duration;
 
 /// The run of an advisory grant with the default settings.
@@ -272,4 +272,35 @@ fn more_sessions_than_fit_one_page_are_all_known() {
     }
     let world = World::on(disk, Config::default(), 7);
     assert_eq!(world.server.status(world.now).grace.unwrap().awaited, 2_500);
+}
+
+/// Makes a realm as soon as that is allowed; its number.
+fn realm_when_allowed(world: &mut World, peer: &mut Peer, name: &str) -> Realm {
+    loop {
+        let ask = peer.ask_only();
+        let name = Bytes8(name.as_bytes());
+        world.send(peer, &[MakeRealm { ask, dir: ROOT, name, mode: 0o755, uid: 0, gid: 0, terms: Terms::NONE }.into()]);
+        let got = world.got(peer);
+        match got.last().map(|got| got.reply()) {
+            Some(Reply::Changed(changed)) => return changed.effects.iter().find(|effect| effect.before == 0).unwrap().attr.realm,
+            Some(Reply::Failed(failed)) => assert_eq!(failed.status, Status::IN_GRACE),
+            other => panic!("{other:?}"),
+        }
+        world.pass(ms(1_000));
+    }
+}
+
+#[test]
+fn restored_store_gives_no_number_of_a_realm_again() {
+    let config = Config { volatile: true, ..Config::default() };
+    let mut world = World::with(config.clone());
+    let mut peer = world.open(1);
+    realm_when_allowed(&mut world, &mut peer, "first");
+    let mut copy = Disk { values: world.disk.values.clone(), ..Disk::default() };
+    let lost = realm_when_allowed(&mut world, &mut peer, "lost");
+    copy.set_counter(Counter::Restored, RESTORED);
+    let mut world = World::on(copy, config, 9);
+    let mut peer = world.open(1);
+    let made = realm_when_allowed(&mut world, &mut peer, "made");
+    assert!(made > lost && made.0 >> 24 == 2, "{made:?} after {lost:?}");
 }
