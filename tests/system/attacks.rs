@@ -72,7 +72,8 @@ fn nothing_from_a_foreign_address_ends_a_session_or_frees_its_lock_at_either_end
     let newest = |from_server: bool| all.iter().rev().find(|seen| seen.header().from_server == from_server && seen.header().session.0 != 0);
     let (of_agent, of_server) = (newest(false).unwrap(), newest(true).unwrap());
     let socket = stranger();
-    for n in 1..=3 {
+    // Numbers that the two have not reached meanwhile: else these would be taken for copies.
+    for n in 1_001..=1_003 {
         let Header { session, packet, .. } = of_agent.header();
         let end = EndSession { serial: 100 + n, reason: EndReason::Close };
         let header = Header { from_server: false, session, packet: packet + n };
