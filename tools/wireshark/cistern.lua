@@ -685,7 +685,7 @@ types["Batched"] = { is = "structure", name = "Batched",
 types["Limit"] = { is = "code", bytes = 1, shown = "words", words = { [1] = "objects", [2] = "bytes" } }
 types["Limited"] = { is = "structure", name = "Limited",
   { name = "limit", type = types["Limit"], doc = "Which quota." },
-  { name = "realm", type = types["Realm"], doc = "Of which realm: the object's own, or one around it." },
+  { name = "realm", type = types["Realm"], doc = "Of which realm: the object's own, or one around it; 0: of the principal that made the object." },
   { name = "used", type = types["u64"], doc = "How much of it is used." },
   { name = "bound", type = types["u64"], doc = "How much may be." },
 }

@@ -1,7 +1,7 @@
 //! The server's control socket: what an operator can ask, and the commands that ask it.
 //!
 //! Decides: the lines on it. A request is `{"op": "status"}`, `{"op": "sessions"}`, `{"op": "stats"}`, `{"op": "settings"}`, `{"op": "backup", "dir": "…"}`
-//! or `{"op": "evict", "agent": "…"}`; of principals `agents`, `add`, `rename`, `revoke` and `grant` (`principals`). The answer is `{"ok": …}`
+//! or `{"op": "evict", "agent": "…"}`; of principals `agents`, `add`, `rename`, `revoke`, `quota` and `grant` (`principals`). The answer is `{"ok": …}`
 //! or `{"error": {"code", "message", "exit"}}`; of a change that is kept, when it is durable. Who may ask is who may open the socket (mode 0600): an operator is told from an agent by the file system, not by the wire.
 //! Place in the walk: a guest of the server's loop (`serve`), so an answer shows one instant.
 //! Leaves to others: the figures (`cistern_server::status`), the socket (`cistern_driver::control`), eviction (`cistern_server`).
@@ -60,6 +60,14 @@ enum ControlRequest {
     Rename { name: String, to: String },
     /// The end of a principal's key, for ever.
     Revoke { name: String },
+    /// How much of what a principal makes there may be; 0: no bound.
+    Quota {
+        name: String,
+        #[serde(default)]
+        objects: Option<u64>,
+        #[serde(default)]
+        bytes: Option<u64>,
+    },
     /// What a principal may do in a realm from now on: letters out of `rwlo`; none: nothing.
     Grant { name: String, realm: u32, rights: String },
 }
@@ -154,7 +162,7 @@ pub(crate) fn answer(server: &mut Server, now: Instant, driver: &Counts, store: 
             value
         }),
         Err(e) => Err(Failure::usage(format!(
-            "not a request: {e}; there are status, sessions, stats, settings, backup, evict, agents, add, rename, revoke, grant"
+            "not a request: {e}; there are status, sessions, stats, settings, backup, evict, agents, add, rename, revoke, quota, grant"
         ))),
     };
     let line = match result {

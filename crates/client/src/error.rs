@@ -60,7 +60,8 @@ impl fmt::Display for Subject {
 /// Which quota is used up, how far, and what it bounds.
 fn limited(limit: &Limited) -> String {
     let Limited { limit, realm, used, bound } = limit;
-    format!("the quota of realm {realm} is used up: {used} of {bound} {limit}; nothing was changed")
+    let whose = if realm.0 == 0 { "the agent that made it".to_owned() } else { format!("realm {realm}") };
+    format!("the quota of {whose} is used up: {used} of {bound} {limit}; nothing was changed")
 }
 
 type Source = Box<dyn std::error::Error + Send + Sync>;

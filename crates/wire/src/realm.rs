@@ -58,11 +58,11 @@ codes! {
 }
 
 body! {
-    /// Answers a mutation that fails with EDQUOT: it would use more than a realm may.
+    /// Answers a mutation that fails with EDQUOT: it would use more than a realm or a principal may.
     pub struct Limited {
         /// Which quota.
         pub limit: Limit,
-        /// Of which realm: the object's own, or one around it.
+        /// Of which realm: the object's own, or one around it; 0: of the principal that made the object.
         pub realm: Realm,
         /// How much of it is used.
         pub used: u64,

@@ -5,6 +5,7 @@ mod agents;
 mod backup;
 mod evict;
 mod grant;
+mod quota;
 mod rename;
 mod revoke;
 mod sessions;
@@ -29,6 +30,7 @@ super::commands! {
     Add(add::AddAgent),
     Rename(rename::RenameAgent),
     Grant(grant::GrantRights),
+    Quota(quota::AgentQuota),
     Revoke(revoke::RevokeAgent),
     Backup(backup::Backup),
 }

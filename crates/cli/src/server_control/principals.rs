@@ -37,6 +37,11 @@ pub(super) fn answer(server: &mut Server, now: Instant, request: ControlRequest)
             let revoked = server.revoke(now, who);
             (name, revoked)
         }
+        ControlRequest::Quota { name, objects, bytes } => {
+            let who = meant(server, &name)?;
+            let set = server.limit(now, who, objects, bytes);
+            (name, set)
+        }
         ControlRequest::Grant { name, realm, rights } => {
             let who = meant(server, &name)?;
             let rights = match rights.as_str() {
@@ -93,6 +98,10 @@ fn row(row: &PrincipalRow) -> Value {
         "waits": row.waits,
         "watches": row.watches,
         "staged": row.staged,
+        "objects": row.account.objects,
+        "objects_max": row.account.objects_max,
+        "bytes": row.account.bytes,
+        "bytes_max": row.account.bytes_max,
     })
 }
 

@@ -9,8 +9,8 @@
 
 use super::content::Content;
 use super::plan::{Frame, PlanError};
-use crate::principals::Rights;
-use crate::store::{Counter, EntryRecord, ObjectRecord, ReadError, RealmRecord, View, XattrRecord};
+use crate::principals::{PrincipalId, Rights};
+use crate::store::{AccountRecord, Counter, EntryRecord, ObjectRecord, ReadError, RealmRecord, View, XattrRecord};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::{Attr, Handle, ObjectId, ObjectKind, Realm, SessionId, Status};
@@ -92,6 +92,8 @@ pub(super) struct Draft {
     pub(super) xattrs: Vec<Xattrs>,
     /// Realms that are made or whose quotas change; when the draft is complete, all that change, with their use after it. `None`: it goes.
     pub(super) realms: Vec<(Realm, Option<RealmRecord>)>,
+    /// Principals whose objects change, with what they have after it; when the draft is complete.
+    pub(super) accounts: Vec<(PrincipalId, AccountRecord)>,
     pub(super) removes: Vec<Removal>,
     /// What each item so far was about.
     pub(super) subjects: Vec<ObjectId>,
@@ -118,6 +120,7 @@ impl Draft {
         self.contents.clear();
         self.xattrs.clear();
         self.realms.clear();
+        self.accounts.clear();
         self.removes.clear();
         self.subjects.clear();
     }
@@ -232,8 +235,9 @@ impl Draft {
         super::join(counters, view.counter(Counter::Objects))?;
         let old = self.contents.iter().filter(|filling| !self.is_new(filling.object));
         old.map(|filling| filling.content.check(view, filling.object)).try_for_each(|checked| checked)?;
-        // All of it, or none, is in the tree's realm, most often.
-        if self.touched.iter().any(|touched| touched.record.attr.realm != Realm::TREE) { self.count_uses(view) } else { Ok(()) }
+        // All of it, or none, is in the tree's realm, most often, and made by who has no account.
+        let counts = |record: &ObjectRecord| record.attr.realm != Realm::TREE || record.creator != PrincipalId::ANYBODY;
+        if self.touched.iter().any(|touched| counts(&touched.record)) { self.count_uses(view) } else { Ok(()) }
     }
 
     /// Writes all of it into the open batch; [`Self::check`] has made sure that nothing lacks. `data`: what each item brings.
@@ -250,6 +254,7 @@ impl Draft {
         }
         self.commit_objects(view, maker);
         self.realms.iter().for_each(|(realm, record)| view.put_realm(*realm, *record));
+        self.accounts.iter().for_each(|(who, record)| view.put_account(*who, *record));
         for Xattrs { object, record, .. } in &self.xattrs {
             view.put_xattrs(*object, record.clone());
         }

@@ -10,8 +10,8 @@ use super::Namespace;
 use super::draft::{Birth, Draft, Fate};
 use super::plan::{Frame, PlanError};
 use super::read::Places;
-use crate::principals::{Asker, Rights};
-use crate::store::{Counter, ReadError, RealmRecord, View, XattrRecord};
+use crate::principals::{Asker, PrincipalId, Rights};
+use crate::store::{Counter, ObjectRecord, ReadError, RealmRecord, View, XattrRecord};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::{REALM_DEPTH_MAX, ROOT};
@@ -30,6 +30,40 @@ const ROWS_AROUND: usize = Reply::KIND_LEN + RealmRows::MIN_LEN;
 struct Delta {
     objects: i64,
     bytes: i64,
+}
+
+impl Delta {
+    const fn count(self, objects: &mut u64, bytes: &mut u64) {
+        *objects = objects.saturating_add_signed(self.objects);
+        *bytes = bytes.saturating_add_signed(self.bytes);
+    }
+}
+
+/// What LIMITED names in place of a realm if the quota is that of the principal which made the object.
+const OF_PRINCIPAL: Realm = Realm(0);
+
+/// In whose use an object counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Payer {
+    Realm(Realm),
+    Principal(PrincipalId),
+}
+
+impl Payer {
+    /// Of the tree's realm the counters tell; who needs no key has no account.
+    fn is_nobody(self) -> bool {
+        self == Self::Realm(Realm::TREE) || self == Self::Principal(PrincipalId::ANYBODY)
+    }
+}
+
+/// Whether what will be used is within a quota, or is no more than what was.
+fn within(realm: Realm, limit: Limit, used: u64, after: u64, bound: u64) -> Result<(), PlanError> {
+    //= wire-spec.md#11-9-realms-and-rights
+    //# A mutation that would leave a realm with more than before and more than a quota of it MUST fail with LIMITED.
+    let exceeds = bound > 0 && after > bound && after > used;
+    //= wire-spec.md#11-9-realms-and-rights
+    //# So MUST one that would leave a principal with more objects or bytes than before, of those that it made, and more than its quota.
+    if exceeds && !bugs::is(Bug::R2) { Err(PlanError::Limited(Limited { limit, realm, used, bound })) } else { Ok(()) }
 }
 
 impl Draft {
@@ -115,17 +149,25 @@ impl Draft {
         self.realms[at].1.as_mut().ok_or(ReadError::Failed(Status::EIO))
     }
 
-    /// Completes the realms that change: their use after it, within their quotas. A realm goes with its directory.
+    /// Completes the realms and accounts that change: their use after it, within their quotas. A realm goes with its directory.
     pub(super) fn count_uses(&mut self, view: &View<'_>) -> Result<(), PlanError> {
         //= wire-spec.md#11-9-realms-and-rights
         //# The use of a realm MUST change by the transaction that changes what it counts, with that of every realm around it.
-        for (own, change) in self.changes() {
-            let mut at = own;
-            while at != Realm::TREE {
-                let record = self.realm_mut(view, at)?;
-                record.objects = record.objects.saturating_add_signed(change.objects);
-                record.bytes = record.bytes.saturating_add_signed(change.bytes);
-                at = if bugs::is(Bug::R3) { Realm::TREE } else { record.parent };
+        for (payer, change) in self.changes() {
+            match payer {
+                Payer::Principal(who) => {
+                    let mut record = view.account(who)?;
+                    change.count(&mut record.objects, &mut record.bytes);
+                    self.accounts.push((who, record));
+                }
+                Payer::Realm(own) => {
+                    let mut at = own;
+                    while at != Realm::TREE {
+                        let record = self.realm_mut(view, at)?;
+                        change.count(&mut record.objects, &mut record.bytes);
+                        at = if bugs::is(Bug::R3) { Realm::TREE } else { record.parent };
+                    }
+                }
             }
         }
         self.check_quotas(view)?;
@@ -136,19 +178,21 @@ impl Draft {
         Ok(())
     }
 
-    /// How much more or less each realm has, but that of the tree, which the counters tell of.
-    fn changes(&self) -> Vec<(Realm, Delta)> {
-        let mut all: Vec<(Realm, Delta)> = Vec::new();
-        let mut add = |realm: Realm, objects: i64, bytes: i64| {
-            if realm == Realm::TREE || objects == 0 && bytes == 0 {
-                return;
+    /// How much more or less each has.
+    fn changes(&self) -> Vec<(Payer, Delta)> {
+        let mut all: Vec<(Payer, Delta)> = Vec::new();
+        let mut add = |record: &ObjectRecord, objects: i64, bytes: i64| {
+            for payer in [Payer::Realm(record.attr.realm), Payer::Principal(record.creator)] {
+                if payer.is_nobody() || objects == 0 && bytes == 0 {
+                    continue;
+                }
+                let at = all.iter().position(|known| known.0 == payer).unwrap_or_else(|| {
+                    all.push((payer, Delta::default()));
+                    all.len() - 1
+                });
+                all[at].1.objects += objects;
+                all[at].1.bytes += bytes;
             }
-            let at = all.iter().position(|known| known.0 == realm).unwrap_or_else(|| {
-                all.push((realm, Delta::default()));
-                all.len() - 1
-            });
-            all[at].1.objects += objects;
-            all[at].1.bytes += bytes;
         };
         for touched in &self.touched {
             let objects = match touched.fate {
@@ -156,34 +200,29 @@ impl Draft {
                 Fate::Gone => -1,
                 Fate::Shown | Fate::Changed | Fate::Never => 0,
             };
-            add(touched.record.attr.realm, objects, 0);
+            add(&touched.record, objects, 0);
         }
-        let realm_of = |object| self.own(object).map_or(Realm::TREE, |own| own.record.attr.realm);
         let more = |after: u64, before: u64| i64::try_from(after).unwrap_or(i64::MAX) - i64::try_from(before).unwrap_or(i64::MAX);
-        for filling in &self.contents {
-            let (before, after) = filling.content.sizes();
-            add(realm_of(filling.object), 0, more(after, before));
-        }
-        for x in &self.xattrs {
-            add(realm_of(x.object), 0, more(x.record.as_ref().map_or(0, XattrRecord::values_len), x.before));
+        let contents = self.contents.iter().map(|filling| (filling.object, filling.content.sizes()));
+        let xattrs = self.xattrs.iter().map(|x| (x.object, (x.before, x.record.as_ref().map_or(0, XattrRecord::values_len))));
+        for (object, (before, after)) in contents.chain(xattrs) {
+            self.own(object).into_iter().for_each(|own| add(&own.record, 0, more(after, before)));
         }
         all
     }
 
-    /// Whether no realm uses more than before and more than it may.
+    /// Whether nobody uses more than before and more than it may.
     fn check_quotas(&self, view: &View<'_>) -> Result<(), PlanError> {
         for (realm, record) in &self.realms {
             let Some(after) = record else { continue };
             let before = if self.is_made(after.root) { (0, 0) } else { view.realm(*realm).map(|before| (before.objects, before.bytes))? };
-            let uses =
-                [(Limit::Objects, before.0, after.objects, after.objects_max), (Limit::Bytes, before.1, after.bytes, after.bytes_max)];
-            for (limit, used, after, bound) in uses {
-                //= wire-spec.md#11-9-realms-and-rights
-                //# A mutation that would leave a realm with more than before and more than a quota of it MUST fail with LIMITED.
-                if bound > 0 && after > bound && after > used && !bugs::is(Bug::R2) {
-                    return Err(PlanError::Limited(Limited { limit, realm: *realm, used, bound }));
-                }
-            }
+            within(*realm, Limit::Objects, before.0, after.objects, after.objects_max)?;
+            within(*realm, Limit::Bytes, before.1, after.bytes, after.bytes_max)?;
+        }
+        for (who, after) in &self.accounts {
+            let before = view.account(*who)?;
+            within(OF_PRINCIPAL, Limit::Objects, before.objects, after.objects, after.objects_max)?;
+            within(OF_PRINCIPAL, Limit::Bytes, before.bytes, after.bytes, after.bytes_max)?;
         }
         Ok(())
     }

@@ -74,6 +74,23 @@ impl Server {
         })
     }
 
+    /// Sets how much of what a principal makes there may be: objects and bytes; 0: no bound, `None`: as it is.
+    ///
+    /// # Errors
+    /// ENOENT: there is none; EIO: what it has cannot be read.
+    pub fn limit(&mut self, now: Instant, who: PrincipalId, objects: Option<u64>, bytes: Option<u64>) -> Result<BatchId, Status> {
+        self.step(now, |server| {
+            server.principals.get(who).filter(|record| !record.revoked).ok_or(Status::ENOENT)?;
+            let seen = Seen::default();
+            let mut view = server.store.view(&seen);
+            let mut account = view.account(who).map_err(|_| Status::EIO)?;
+            account.objects_max = objects.unwrap_or(account.objects_max);
+            account.bytes_max = bytes.unwrap_or(account.bytes_max);
+            view.put_account(who, account);
+            Ok(server.store.open_batch())
+        })
+    }
+
     /// Withdraws a principal's key for ever. Its sessions end by D, without rescue; gives when they are, at the latest, after that.
     ///
     /// # Errors

@@ -82,6 +82,7 @@ impl Server {
         }
         need(self.store.know_realms())?;
         need(self.store.know_principals())?;
+        need(self.store.know_accounts())?;
         need(self.store.know_sessions())?;
         need(self.store.know_ephemerals())?;
         if !missing.is_empty() {

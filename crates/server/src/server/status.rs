@@ -15,7 +15,7 @@ use crate::server::{Identity, Phase, Server};
 use crate::sessions::SessionKey;
 use crate::sessions::grace::Grace;
 use crate::stats::Stats;
-use crate::store::{Counter, Memory, PrincipalRecord};
+use crate::store::{AccountRecord, Counter, Memory, PrincipalRecord};
 use crate::transport::validation::Rate;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -117,6 +117,8 @@ pub struct PrincipalRow {
     pub watches: usize,
     /// Bytes that they have staged.
     pub staged: usize,
+    /// What it has made that is still there, and how much may be.
+    pub account: AccountRecord,
 }
 
 /// Every figure that there is, at one moment, for those who watch the server over time.
@@ -213,7 +215,16 @@ impl Server {
     /// All principals, those that were revoked included, and everybody who needs no key, by their numbers.
     #[must_use]
     pub fn principals(&self) -> Vec<PrincipalRow> {
-        let row = |id, record| PrincipalRow { id, record, sessions: 0, locks: 0, waits: 0, watches: 0, staged: 0 };
+        let row = |id, record| PrincipalRow {
+            id,
+            record,
+            sessions: 0,
+            locks: 0,
+            waits: 0,
+            watches: 0,
+            staged: 0,
+            account: AccountRecord::default(),
+        };
         let known = self.principals.iter().map(|(id, record)| (id, row(id, Some(record.clone()))));
         let mut rows: BTreeMap<PrincipalId, PrincipalRow> = known.collect();
         rows.insert(PrincipalId::ANYBODY, row(PrincipalId::ANYBODY, None));
@@ -225,6 +236,7 @@ impl Server {
             row.watches += self.watches.count_of(session.id);
             row.staged += self.stages.bytes_of(session.id);
         }
+        rows.values_mut().for_each(|row| row.account = self.store.account(row.id));
         rows.into_values().collect()
     }
 

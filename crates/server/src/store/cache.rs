@@ -8,8 +8,8 @@ use super::directory::Directory;
 use super::loading::Pages;
 use super::record::counter_to_bytes;
 use super::{
-    Batch, BatchId, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, PrincipalRecord, Query, RealmRecord, Seen,
-    SessionRecord, View,
+    AccountRecord, Batch, BatchId, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, PrincipalRecord, Query,
+    RealmRecord, Seen, SessionRecord, View,
 };
 use crate::config::CacheLimits;
 use crate::ids::PrincipalId;
@@ -100,6 +100,10 @@ pub struct StoreCache {
     pub(super) left_behind: usize,
     /// Units that could not be read.
     pub(super) broken: Vec<Unit>,
+    /// What principals have made, as far as any has; none is ever forgotten.
+    pub(super) accounts: BTreeMap<PrincipalId, Slot<AccountRecord>>,
+    /// That at the start, as far as it was read.
+    pub(super) recorded_accounts: Pages<PrincipalId, AccountRecord>,
     /// The realms recorded at the start, as far as they were read.
     pub(super) recorded_realms: Pages<Realm, RealmRecord>,
     /// The principals recorded at the start, as far as they were read.
@@ -134,6 +138,8 @@ impl StoreCache {
             deleted: VecDeque::new(),
             left_behind: 0,
             broken: Vec::new(),
+            accounts: BTreeMap::new(),
+            recorded_accounts: Pages::default(),
             recorded_realms: Pages::default(),
             principals: Pages::default(),
             sessions: Pages::default(),
@@ -237,6 +243,10 @@ impl StoreCache {
                 Known::Present(record) => Some(record.to_bytes().into()),
                 _ => None,
             },
+            Key::Account(who) => match &self.accounts.get(who)?.known {
+                Known::Present(record) => Some(record.to_bytes().into()),
+                _ => None,
+            },
             Key::Session(_) | Key::Outcome(..) | Key::Ephemeral(..) | Key::Principal(_) => None,
         }
     }
@@ -301,6 +311,15 @@ impl StoreCache {
         match &self.realms.get(&realm)?.known {
             Known::Present(record) => Some(record.parent),
             _ => None,
+        }
+    }
+
+    /// What a principal has made, and how much it may; for lists.
+    #[must_use]
+    pub fn account(&self, who: PrincipalId) -> AccountRecord {
+        match self.accounts.get(&who).map(|slot| &slot.known) {
+            Some(Known::Present(record)) => *record,
+            _ => AccountRecord::default(),
         }
     }
 
@@ -384,6 +403,11 @@ impl StoreCache {
         }
         let old = self.realms.insert(realm, Slot::written(value, self.open));
         self.touch(old.map_or(0, |slot| slot.batch), || Key::Realm(realm));
+    }
+
+    pub(super) fn write_account(&mut self, who: PrincipalId, record: AccountRecord) {
+        let old = self.accounts.insert(who, Slot::written(Some(record), self.open));
+        self.touch(old.map_or(0, |slot| slot.batch), || Key::Account(who));
     }
 
     /// A directory that was just made has no entries: nothing has to be asked.

@@ -88,6 +88,8 @@ pub enum Key {
     Realm(Realm),
     /// The record of a principal, also of one whose key was withdrawn.
     Principal(PrincipalId),
+    /// What a principal has made, and how much it may.
+    Account(PrincipalId),
     /// The record of an object.
     Object(ObjectId),
     /// A name in a directory.
@@ -118,6 +120,7 @@ const SESSION: u8 = 0x02;
 const OUTCOME: u8 = 0x03;
 const REALM: u8 = 0x04;
 const PRINCIPAL: u8 = 0x05;
+const ACCOUNT: u8 = 0x06;
 const OBJECT: u8 = 0x10;
 const ENTRY: u8 = 0x11;
 const BLOCK: u8 = 0x12;
@@ -142,8 +145,12 @@ impl Key {
                 tagged(bytes, OUTCOME, session.0);
                 bytes.extend_from_slice(&slot.to_be_bytes());
             }
-            Self::Realm(Realm(number)) | Self::Principal(PrincipalId(number)) => {
-                bytes.push(if matches!(self, Self::Realm(_)) { REALM } else { PRINCIPAL });
+            Self::Realm(Realm(number)) | Self::Principal(PrincipalId(number)) | Self::Account(PrincipalId(number)) => {
+                bytes.push(match self {
+                    Self::Realm(_) => REALM,
+                    Self::Principal(_) => PRINCIPAL,
+                    _ => ACCOUNT,
+                });
                 bytes.extend_from_slice(&number.to_be_bytes());
             }
             Self::Object(object) => tagged(bytes, OBJECT, object.0),
@@ -168,7 +175,7 @@ impl Key {
     pub fn encoded_len(&self) -> usize {
         match self {
             Self::Counter(_) => 2,
-            Self::Realm(_) | Self::Principal(_) => 5,
+            Self::Realm(_) | Self::Principal(_) | Self::Account(_) => 5,
             Self::Session(_) | Self::Object(_) | Self::Xattrs(_) => 9,
             Self::Outcome(..) => 11,
             Self::Entry(_, name) => 9 + name.len(),
@@ -187,9 +194,13 @@ impl Key {
             let [code] = rest else { return Err(KeyError) };
             return Counter::ALL.into_iter().find(|counter| *counter as u8 == *code).map(Self::Counter).ok_or(KeyError);
         }
-        if let (REALM | PRINCIPAL, Ok(number)) = (*tag, rest.try_into()) {
+        if let (REALM | PRINCIPAL | ACCOUNT, Ok(number)) = (*tag, rest.try_into()) {
             let number = u32::from_be_bytes(number);
-            return Ok(if *tag == REALM { Self::Realm(Realm(number)) } else { Self::Principal(PrincipalId(number)) });
+            return Ok(match *tag {
+                REALM => Self::Realm(Realm(number)),
+                PRINCIPAL => Self::Principal(PrincipalId(number)),
+                _ => Self::Account(PrincipalId(number)),
+            });
         }
         let (number, rest) = rest.split_first_chunk().ok_or(KeyError)?;
         let number = u64::from_be_bytes(*number);
@@ -230,6 +241,7 @@ fn tagged(bytes: &mut Vec<u8>, tag: u8, number: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
     use proptest::prelude::*;
 
     fn any_key() -> impl Strategy<Value = Key> {
@@ -240,6 +252,7 @@ mod tests {
             (id.clone(), any::<u16>()).prop_map(|(n, slot)| Key::Outcome(SessionId(n), slot)),
             any::<u32>().prop_map(|n| Key::Realm(Realm(n))),
             any::<u32>().prop_map(|n| Key::Principal(PrincipalId(n))),
+            any::<u32>().prop_map(|n| Key::Account(PrincipalId(n))),
             id.clone().prop_map(|n| Key::Object(ObjectId(n))),
             (id.clone(), proptest::collection::vec(any::<u8>(), 1..5)).prop_map(|(n, name)| Key::Entry(ObjectId(n), name.into())),
             (id.clone(), any::<u32>()).prop_map(|(n, block)| Key::Block(ObjectId(n), block)),

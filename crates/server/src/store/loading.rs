@@ -11,8 +11,8 @@ use super::cache::{
 use super::directory::Directory;
 use super::record::counter_from_bytes;
 use super::{
-    Answer, BLOCK_LEN, EntryRecord, EphemeralRecord, Key, Loaded, ObjectRecord, OutcomeRecord, PrincipalRecord, Query, ReadError,
-    RealmRecord, SessionRecord, XattrRecord,
+    AccountRecord, Answer, BLOCK_LEN, EntryRecord, EphemeralRecord, Key, Loaded, ObjectRecord, OutcomeRecord, PrincipalRecord, Query,
+    ReadError, RealmRecord, SessionRecord, XattrRecord,
 };
 use crate::ids::PrincipalId;
 use alloc::vec;
@@ -53,6 +53,10 @@ impl StoreCache {
             Query::Records { after: Key::Principal(after), .. } => {
                 let page = page(answer, |key| if let Key::Principal(id) = key { Some(id) } else { None });
                 self.principals.loaded(after, page, |bytes| PrincipalRecord::from_bytes(bytes).ok())
+            }
+            Query::Records { after: Key::Account(after), .. } => {
+                let page = page(answer, |key| if let Key::Account(id) = key { Some(id) } else { None });
+                self.recorded_accounts.loaded(after, page, |bytes| AccountRecord::from_bytes(bytes).ok())
             }
             // Nobody asks for others so.
             Query::Records { .. } => true,
@@ -96,7 +100,7 @@ impl StoreCache {
                 sane
             }
             // These are read all together, when the server starts.
-            Key::Session(_) | Key::Ephemeral(..) | Key::Realm(_) | Key::Principal(_) => true,
+            Key::Session(_) | Key::Ephemeral(..) | Key::Realm(_) | Key::Principal(_) | Key::Account(_) => true,
         }
     }
 
@@ -412,10 +416,20 @@ impl StoreCache {
         core::mem::take(&mut self.principals.records)
     }
 
-    /// From now on views show the realms that the store had at the start.
+    /// Makes sure that it is known what principals have made.
+    ///
+    /// # Errors
+    /// [`ReadError`]: not in memory, or unreadable (EIO).
+    pub fn know_accounts(&self) -> Result<(), ReadError> {
+        self.recorded_accounts.are_known(|after| Query::Records { after: Key::Account(after), limit: REALMS_PAGE })
+    }
+
+    /// From now on views show the realms that the store had at the start, and what principals had made.
     pub fn keep_realms(&mut self) {
         let recorded = core::mem::take(&mut self.recorded_realms.records);
         self.realms.extend(recorded.into_iter().map(|(realm, record)| (realm, Slot::loaded(Known::Present(record)))));
+        let recorded = core::mem::take(&mut self.recorded_accounts.records);
+        self.accounts.extend(recorded.into_iter().map(|(who, record)| (who, Slot::loaded(Known::Present(record)))));
     }
 
     /// Makes sure that [`Self::take_ephemerals`] has all records of ephemeral files that the store had at the start.

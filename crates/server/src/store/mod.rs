@@ -8,6 +8,7 @@
 //! loaded never takes the place of a newer one.
 //! Leaves to others: the engine that keeps the bytes (`cistern-store`), and when replies leave (the machine).
 
+mod account;
 mod cache;
 mod directory;
 mod in_memory;
@@ -20,6 +21,7 @@ mod record;
 pub(crate) mod tests;
 mod view;
 
+pub use account::AccountRecord;
 pub use cache::{Memory, StoreCache};
 pub use key::{Counter, FIRST_EPOCH, ID_BITS, Key, KeyError, NEW_CLUSTER, REALM_BITS, RESTORED, WAIT_MAX_US};
 pub use principal::PrincipalRecord;

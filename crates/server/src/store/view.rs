@@ -7,7 +7,10 @@
 
 use super::cache::{Known, StoreCache, XATTRS};
 use super::directory::{Directory, Page};
-use super::{BatchId, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, Query, RealmRecord, XattrRecord};
+use super::{
+    AccountRecord, BatchId, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, Query, RealmRecord, XattrRecord,
+};
+use crate::ids::PrincipalId;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -166,6 +169,15 @@ impl<'a> View<'a> {
         realms.filter_map(|(realm, slot)| Some((*realm, self.note(&slot.known, slot.batch).ok()??)))
     }
 
+    /// What a principal has made, and how much it may.
+    ///
+    /// # Errors
+    /// [`ReadError`]: it cannot be read.
+    pub fn account(&self, who: PrincipalId) -> Result<AccountRecord, ReadError> {
+        let Some(slot) = self.cache.accounts.get(&who) else { return Ok(AccountRecord::default()) };
+        Ok(self.note(&slot.known, slot.batch)?.copied().unwrap_or_default())
+    }
+
     /// How many realms there are within that of the tree.
     #[must_use]
     pub fn realm_count(&self) -> usize {
@@ -246,6 +258,11 @@ impl View<'_> {
     pub(crate) fn put_realm(&mut self, realm: Realm, record: Option<RealmRecord>) {
         self.wrote();
         self.cache.write_realm(realm, record);
+    }
+
+    pub(crate) fn put_account(&mut self, who: PrincipalId, record: AccountRecord) {
+        self.wrote();
+        self.cache.write_account(who, record);
     }
 
     /// A directory that was just made: nothing about its entries has to be asked.

@@ -107,7 +107,7 @@ faults! {
     BadRealm Wrong "bad_realm",
     /// An object that is in another realm than its directory, or in one that does not exist.
     WrongRealm Wrong "wrong_realm",
-    /// The use of a realm is not that of what is in it.
+    /// The use of a realm is not that of what is in it, or that of a principal is not that of what it made.
     WrongUse Wrong "wrong_use",
     /// The record of a principal that has rights which no principal has, or a name or a key that another one has.
     BadPrincipal Wrong "bad_principal",
@@ -158,6 +158,7 @@ impl fmt::Display for Place {
             Self::Key(Key::Outcome(session, slot)) => write!(f, "session {session}, outcome {slot}"),
             Self::Key(Key::Realm(realm)) => write!(f, "realm {realm}"),
             Self::Key(Key::Principal(principal)) => write!(f, "principal {}", principal.0),
+            Self::Key(Key::Account(principal)) => write!(f, "account of principal {}", principal.0),
             Self::Key(Key::Object(object)) => write!(f, "object {object}"),
             Self::Key(Key::Entry(dir, name)) => write!(f, "directory {dir}, entry \"{}\"", name.escape_ascii()),
             Self::Key(Key::Block(object, n)) => write!(f, "object {object}, block {n}"),

@@ -17,6 +17,7 @@
 //! A record of a new kind is one arm in `walk`, what has to be known of its object a mark in `table`.
 //! Leaves to others: the engine's own integrity (checksums, pages), repair.
 
+mod accounts;
 mod finding;
 mod places;
 mod realms;
@@ -145,6 +146,7 @@ impl Check {
         walk.end_ephemerals();
         walk.tree();
         walk.realms();
+        walk.accounts();
         walk.totals();
         walk.report.memory = walk.memory();
         let wanted = walk.wanted();

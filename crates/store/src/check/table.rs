@@ -5,6 +5,7 @@
 //! Invariant: rows stand in the order of their ids, for the store gives its keys in order.
 //! Leaves to others: what the marks mean (`walk`, `tree`).
 
+use cistern_server::principals::PrincipalId;
 use cistern_wire::ObjectKind;
 
 /// Rows in a piece.
@@ -47,6 +48,8 @@ pub(super) struct Row {
     pub(super) xattrs: u8,
     /// The realm, as its record says.
     pub(super) realm: u32,
+    /// Who made it, as its record says.
+    pub(super) creator: PrincipalId,
     pub(super) marks: u8,
 }
 

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use cistern_server::principals::{PrincipalId, Rights};
 use cistern_server::store::counter_to_bytes;
 use cistern_server::store::{
-    BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, Key, NEW_CLUSTER, ObjectRecord, OutcomeRecord, PrincipalRecord, RESTORED,
-    RealmRecord, SessionRecord, XattrRecord,
+    AccountRecord, BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, Key, NEW_CLUSTER, ObjectRecord, OutcomeRecord, PrincipalRecord,
+    RESTORED, RealmRecord, SessionRecord, XattrRecord,
 };
 use cistern_wire::{AgentId, Attr, Done, Field as _, Handle, ObjectId, ObjectKind, Realm, Reply, SessionId};
 use std::collections::BTreeMap;
@@ -134,6 +134,18 @@ impl Store {
         self.put(&Key::Principal(PrincipalId(id.into())), &record.to_bytes());
     }
 
+    fn account(&mut self, id: u32, objects: u64, bytes: u64) {
+        let record = AccountRecord { objects, bytes, ..AccountRecord::default() };
+        self.put(&Key::Account(PrincipalId(id)), &record.to_bytes());
+    }
+
+    fn made_by(&mut self, object: u64, id: u32) {
+        let key = Key::Object(ObjectId(object));
+        let mut record = ObjectRecord::from_bytes(ObjectId(object), &self.0[&key.to_bytes()]).unwrap();
+        record.creator = PrincipalId(id);
+        self.put(&key, &record.to_bytes());
+    }
+
     /// `/d/e` begins a realm.
     fn realm(&mut self, how: impl FnOnce(&mut RealmRecord)) {
         let mut record = RealmRecord { parent: Realm::TREE, root: ObjectId(INNER), objects: 1, bytes: 2, objects_max: 0, bytes_max: 0 };
@@ -213,6 +225,9 @@ fn a_realm_s_use_is_told_from_what_is_in_it() {
     store.realm(|_| {});
     store.principal(1, "a", |one| one.revoked = true);
     store.principal(2, "a", |_| {});
+    store.made_by(INNER, 2);
+    store.made_by(FILE, 2);
+    store.account(2, 2, 70_002);
     let report = store.check();
     assert_eq!((told(&report), report.realms), (vec![], 1));
 }
@@ -346,6 +361,11 @@ damages! {
     a_realm_with_fewer_bytes_than_there_are: |s| s.realm(|realm| realm.bytes = 1) => ["wrong_use" at "realm 7"];
     a_realm_s_number_that_could_be_given_again: |s| { s.realm(|_| {}); s.count(Counter::NextRealm, 7) } => ["wrong_counter" at "counter NextRealm"];
     a_principal_of_no_number: |s| s.principal(0, "a", |_| {}) => ["bad_principal" at "principal 0"];
+    an_account_of_more_than_was_made: |s| { s.made_by(FILE, 2); s.account(2, 2, 70_000) } => ["wrong_use" at "account of principal 2"];
+    an_account_of_fewer_bytes: |s| { s.made_by(INNER, 2); s.account(2, 1, 1) } => ["wrong_use" at "account of principal 2"];
+    no_account_of_what_was_made: |s| s.made_by(LINK, 2) => ["wrong_use" at "account of principal 2"];
+    an_account_cut_short: |s| { s.account(2, 0, 0); s.0.get_mut(&Key::Account(PrincipalId(2)).to_bytes()).unwrap().pop() } =>
+        ["bad_record" at "account of principal 2"];
     two_principals_of_one_name: |s| { s.principal(1, "a", |_| {}); s.principal(2, "a", |_| {}) } => ["bad_principal" at "principal 2"];
     two_principals_of_one_key: |s| { s.principal(1, "a", |one| one.revoked = true); s.principal(2, "b", |two| two.key = Some([1; 32])) } =>
         ["bad_principal" at "principal 2"];

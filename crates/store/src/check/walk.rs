@@ -5,6 +5,7 @@
 //! Invariant: a record that cannot be read is one finding, and nothing is said against others because of it.
 //! Leaves to others: what only the whole tells (`tree`, `totals`).
 
+use super::accounts::Accounts;
 use super::realms::Realms;
 use super::table::{Row, Table, mark};
 use super::{Fault, Place, Progress, Report};
@@ -43,6 +44,8 @@ pub(super) struct Walk {
     ephemerals: BTreeMap<u64, Handle>,
     /// Realms, and what was seen in them.
     pub(super) realms: Realms,
+    /// What principals have made, as their accounts say, and as it was seen.
+    pub(super) accounts: Accounts,
     /// Names of principals that were not revoked, and keys of all.
     principals: BTreeSet<Box<[u8]>>,
     keys: BTreeSet<[u8; 32]>,
@@ -62,6 +65,7 @@ impl Walk {
             group: None,
             ephemerals: BTreeMap::new(),
             realms: Realms::default(),
+            accounts: Accounts::default(),
             principals: BTreeSet::new(),
             keys: BTreeSet::new(),
             bytes_known: true,
@@ -114,6 +118,7 @@ impl Walk {
             Key::Outcome(session, slot) => self.outcome(*session, *slot, &key, value),
             Key::Realm(realm) => self.realm(*realm, &key, value),
             Key::Principal(principal) => self.principal(*principal, &key, value),
+            Key::Account(principal) => self.account(*principal, &key, value),
             Key::Object(object) => self.object(*object, &key, value),
             Key::Entry(dir, name) => self.entry(*dir, name, &key, value),
             Key::Block(object, n) => self.block(*object, *n, &key, value),
@@ -196,8 +201,19 @@ impl Walk {
             Err(error) => {
                 self.report.unreadable += 1;
                 self.bytes_known = false;
-                let nothing =
-                    Row { id: object.0, parent: 0, name: 0, size: 0, nlink: 0, names: 0, kind: None, xattrs: 0, realm: 0, marks: 0 };
+                let nothing = Row {
+                    id: object.0,
+                    parent: 0,
+                    name: 0,
+                    size: 0,
+                    nlink: 0,
+                    names: 0,
+                    kind: None,
+                    xattrs: 0,
+                    realm: 0,
+                    creator: PrincipalId::ANYBODY,
+                    marks: 0,
+                };
                 self.table.push(nothing);
                 return self.at(Fault::BadRecord, key, error.to_string());
             }
@@ -213,6 +229,7 @@ impl Walk {
             kind: Some(attr.kind),
             xattrs: record.xattrs,
             realm: attr.realm.0,
+            creator: record.creator,
             marks: 0,
         });
         match attr.kind {
@@ -223,6 +240,7 @@ impl Walk {
         let bytes = if attr.kind == ObjectKind::Directory { 0 } else { attr.size };
         self.report.content_bytes = self.report.content_bytes.saturating_add(bytes);
         self.realms.add(attr.realm, 1, bytes);
+        self.accounts.add(record.creator, 1, bytes);
         if attr.is_ephemeral() {
             self.ephemerals.insert(object.0, attr.owner);
             if attr.kind != ObjectKind::File || attr.nlink != 1 {
@@ -385,7 +403,7 @@ impl Walk {
             return self.at(Fault::OrphanXattrs, key, "there is no such object");
         };
         row.marks |= mark::HAS_XATTRS;
-        let (known, said, realm) = (row.kind.is_some(), usize::from(row.xattrs), row.realm);
+        let (known, said, realm, creator) = (row.kind.is_some(), usize::from(row.xattrs), row.realm, row.creator);
         let record = match XattrRecord::from_bytes(Bytes::copy_from_slice(value)) {
             Ok(record) => record,
             Err(error) => {
@@ -395,6 +413,7 @@ impl Walk {
         };
         self.report.content_bytes = self.report.content_bytes.saturating_add(record.values_len());
         self.realms.add(Realm(realm), 0, record.values_len());
+        self.accounts.add(creator, 0, record.values_len());
         let found = record.iter().count();
         if known && found != said {
             self.at(Fault::BadXattrs, key, format!("there are {found}; its record says {said}"));

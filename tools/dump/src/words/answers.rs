@@ -47,7 +47,10 @@ pub(super) fn reply(reply: &Reply<'_>) -> String {
             format!("{} names of attributes of {} ({more})", m.names.len(), m.object)
         }
         Reply::BatchFailed(m) => format!("changed nothing: item {} failed with {}: {}", m.item, m.status.name(), m.status),
-        Reply::Limited(m) => format!("changed nothing: the quota of realm {} is used up: {} of {} {}", m.realm, m.used, m.bound, m.limit),
+        Reply::Limited(m) => {
+            let whose = if m.realm.0 == 0 { "the principal".to_owned() } else { format!("realm {}", m.realm) };
+            format!("changed nothing: the quota of {whose} is used up: {} of {} {}", m.used, m.bound, m.limit)
+        }
         Reply::RealmRows(m) => {
             let row = |row: cistern_wire::RealmRow<'_>| format!("{} with {} objects and {} bytes", row.realm, row.objects, row.bytes);
             let more = if m.end { "" } else { "; more follow" };

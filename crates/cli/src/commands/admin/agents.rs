@@ -28,8 +28,8 @@ impl Run for Agents {
     }
 }
 
-/// The columns of figures: what is used.
-const USE: [&str; 5] = ["sessions", "locks", "waits", "watches", "staged"];
+/// The columns of figures: what is used, and of how much.
+const USE: [&str; 7] = ["sessions", "locks", "waits", "watches", "staged", "objects", "bytes"];
 
 fn table(rows: &[Value]) -> String {
     let heads = ["NUMBER", "NAME", "KEY"].into_iter().map(str::to_owned).chain(USE.map(str::to_uppercase)).chain(["RIGHTS".to_owned()]);
@@ -40,7 +40,10 @@ fn table(rows: &[Value]) -> String {
         let flags = ["everything", "operator", "revoked"].into_iter().filter(|flag| row[*flag].as_bool() == Some(true)).map(str::to_owned);
         let name = if row["name"].is_null() { "-".to_owned() } else { label(&row["name"]) };
         let key = row["key"].as_str().map_or_else(|| "-".to_owned(), |key| Fingerprint::of(key).to_string());
-        let used = USE.map(|column| row[column].to_string());
+        let used = USE.map(|column| match row[format!("{column}_max")].as_u64() {
+            Some(bound) if bound > 0 => format!("{}/{bound}", row[column]),
+            _ => row[column].to_string(),
+        });
         [row["number"].to_string(), name, key].into_iter().chain(used).chain([flags.chain(rights).collect::<Vec<_>>().join(" ")]).collect()
     }));
     show::columns(&cells)
@@ -54,7 +57,7 @@ mod tests {
     fn rights_are_shown_by_realm() {
         let row = json!({
             "number": 3, "name": "web", "key": "cistern-agent-1.AAAA", "operator": true, "revoked": false, "sessions": 2,
-            "locks": 4, "waits": 1, "watches": 0, "staged": 512,
+            "locks": 4, "waits": 1, "watches": 0, "staged": 512, "objects": 7, "objects_max": 8, "bytes": 9, "bytes_max": 0,
             "rights": [{ "realm": 1, "rights": "r" }, { "realm": 7, "rights": "rwl" }],
         });
         let table = table(&[row]);
@@ -69,6 +72,8 @@ mod tests {
                 "1",
                 "0",
                 "512",
+                "7/8",
+                "9",
                 "operator",
                 "1=r",
                 "7=rwl"

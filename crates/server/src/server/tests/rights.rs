@@ -3,11 +3,12 @@
 use super::world::{Peer, ROOT, World, advisory, cache_lock, create, lock, ms};
 use crate::Config;
 use crate::principals::{PrincipalId, Rights};
+use crate::store::AccountRecord;
 use alloc::vec::Vec;
 use cistern_wire::{
-    Bytes8, Bytes16, Claim, Demand, GetAttr, Keep, Kind, List, ListLocks, LockWait, Lookup, MakeRealm, Message, Mode, ObjectId, Realm,
-    Receipt, ReceiptAnswer, Reclaim, ReclaimItem, Release, ReleaseItem, Reply, ServerStatus, SetAttr, SetMask, SetQuota, Stage, Status,
-    Terms, WaitOver, Want, Watch,
+    Ask, Bytes8, Bytes16, Claim, Demand, GetAttr, Keep, Kind, Limit, Limited, List, ListLocks, LockWait, Lookup, MakeRealm, Message, Mode,
+    ObjectId, Realm, Receipt, ReceiptAnswer, Reclaim, ReclaimItem, Release, ReleaseItem, Reply, ServerStatus, SetAttr, SetMask, SetQuota,
+    Stage, Status, Terms, Unlink, WaitOver, Want, Watch, Write,
 };
 
 pub(super) const ALL: &str = "rwlo";
@@ -51,6 +52,25 @@ impl World {
         (made.object, made.realm)
     }
 
+    /// Which quota refuses a mutation.
+    #[track_caller]
+    fn limited<'a>(&mut self, peer: &mut Peer, message: impl Into<Message<'a>>) -> Limited {
+        self.send(peer, &[message.into()]);
+        let got = self.got_one(peer);
+        match got.reply() {
+            Reply::Limited(limited) => limited,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A mutation is done.
+    #[track_caller]
+    fn changes<'a>(&mut self, peer: &mut Peer, message: impl Into<Message<'a>>) {
+        self.send(peer, &[message.into()]);
+        let got = self.got_one(peer);
+        assert!(matches!(got.reply(), Reply::Changed(_)), "{got:?}");
+    }
+
     /// Why a request fails.
     #[track_caller]
     pub(super) fn refused<'a>(&mut self, peer: &mut Peer, message: impl Into<Message<'a>>) -> Status {
@@ -61,6 +81,10 @@ impl World {
             other => panic!("{other:?}"),
         }
     }
+}
+
+fn write(ask: Ask, object: ObjectId, data: &[u8]) -> Write<'_> {
+    Write { ask, object, offset: 0, truncate: true, stage: 0, data: Bytes16(data), terms: Terms::NONE }
 }
 
 pub(super) fn get(peer: &mut Peer, object: ObjectId, want: Want) -> Message<'static> {
@@ -306,6 +330,45 @@ fn a_lock_is_reclaimed_by_its_own_principal_if_that_may_still_take_it() {
         let Reply::Reclaimed(reclaimed) = got.reply() else { panic!("{got:?}") };
         assert_eq!(reclaimed.items.iter().next().unwrap().status, expected, "{letters:?}");
     }
+}
+
+//= wire-spec.md#11-9-realms-and-rights
+//= type=test
+//# So MUST one that would leave a principal with more objects or bytes than before, of those that it made, and more than its quota.
+#[test]
+fn what_a_principal_has_made_is_bounded_by_its_quota_whoever_changes_it() {
+    let mut world = World::with(Config::default());
+    world.pass(Config::default().wait());
+    let mut all = world.open(1);
+    let who = world.principal("web", &[(Realm::TREE, ALL)]);
+    let mut peer = world.open_as(2, who);
+    world.realm(&mut peer, ROOT, "team");
+    let file = world.create(&mut peer, "f").object;
+    world.server.limit(world.now, who, Some(2), Some(4)).unwrap();
+    world.turn();
+    let over = |limit, used, bound| Limited { limit, realm: Realm(0), used, bound };
+    let more = create(peer.ask_only(), "g", Want::Nothing);
+    assert_eq!(world.limited(&mut peer, more), over(Limit::Objects, 2, 2));
+    for peer in [&mut peer, &mut all] {
+        let long = write(peer.ask_only(), file, b"12345");
+        assert_eq!(world.limited(peer, long), over(Limit::Bytes, 0, 4));
+    }
+    let short = write(all.ask_only(), file, b"1234");
+    world.changes(&mut all, short);
+    // What another makes is the other's, and what is removed leaves room.
+    let own = world.create(&mut all, "g").object;
+    let much = write(peer.ask_only(), own, b"12345");
+    world.changes(&mut peer, much);
+    let disk = core::mem::take(&mut world.disk);
+    let mut world = World::on(disk, Config::default(), 8);
+    let account = AccountRecord { objects: 2, bytes: 4, objects_max: 2, bytes_max: 4 };
+    assert_eq!(world.server.principals().into_iter().find(|row| row.id == who).map(|row| row.account), Some(account));
+    world.pass(Config::default().wait());
+    let mut peer = world.open_as(2, who);
+    let unlink = Unlink { ask: peer.ask_only(), dir: ROOT, name: Bytes8(b"f"), force: false, terms: Terms::NONE };
+    world.changes(&mut peer, unlink);
+    world.create(&mut peer, "h");
+    assert_eq!(world.server.limit(world.now, PrincipalId(9), Some(1), None), Err(Status::ENOENT));
 }
 
 #[test]
