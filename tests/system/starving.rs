@@ -5,8 +5,9 @@
 use cistern_testkit::{Agent, Server, eventually};
 use cistern_wire::limits::{DATAGRAM_DEFAULT, ROOT};
 use cistern_wire::{
-    Ack, AgentId, Ask, Bytes8, Bytes16, Create, Datagram, GetAttr, Header, Hello, KeepAlive, ListLocks, Lock, LockWait, Message, Mkdir,
-    Mode, ObjectId, Packer, Receipt, ReceiptAnswer, RefuseReason, Reply, SessionId, SetAttr, SetMask, Stage, Status, Terms, Want,
+    Ack, AgentId, Ask, Bytes8, Bytes16, Confirm, Create, Datagram, GetAttr, Header, Hello, KeepAlive, List, ListLocks, Lock, LockWait,
+    Message, Mkdir, Mode, ObjectId, Packer, Receipt, ReceiptAnswer, RefuseReason, Reply, SessionId, SetAttr, SetMask, Stage, Status, Terms,
+    Want,
 };
 use serde_json::json;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -44,7 +45,7 @@ impl Insider {
         let mut agent = [0xEE; 16];
         agent[..4].copy_from_slice(&number.to_be_bytes());
         let mut cookie = Vec::new();
-        eventually("the server answers a handshake", || {
+        let offered = eventually("the server answers a handshake", || {
             let hello = Hello { label: Bytes8(b"insider"), cookie: Bytes8(&cookie), ..Hello::new(AgentId(agent), u64::from(number) + 1) };
             insider.sends(&[hello.into()]);
             let bytes = insider.receives()?;
@@ -58,8 +59,14 @@ impl Insider {
                 Message::Refuse(refuse) => Some(Err(refuse.reason)),
                 _ => None,
             }
-        })
-        .map(|session| Self { session, packet: 0, ..insider })
+        });
+        let mut insider = Self { session: offered?, packet: 0, ..insider };
+        eventually("the server opens the session", || {
+            insider.sends(&[Confirm { serial: 1, former: List::of(&[]) }.into()]);
+            let bytes = insider.receives()?;
+            Datagram::at_agent(&bytes).ok()?.messages().find(|message| matches!(message, Message::Opened(_))).map(|_| ())
+        });
+        Ok(insider)
     }
 
     fn sends(&mut self, messages: &[Message<'_>]) {

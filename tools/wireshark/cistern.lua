@@ -16,7 +16,7 @@ types["RawHeader"] = { is = "structure", name = "RawHeader",
 }
 types["u16"] = { is = "number", bytes = 2, signed = false, shown = "decimal" }
 types["MessageHeader"] = { is = "structure", name = "MessageHeader",
-  { name = "kind", type = types["u8"], shown = "words", words = { [1] = "HELLO", [2] = "CHALLENGE", [3] = "WELCOME", [4] = "REFUSE", [6] = "KNOWN", [16] = "KEEPALIVE", [17] = "RELEASE", [19] = "CANCEL", [20] = "END_SESSION", [21] = "PATH_CHALLENGE", [22] = "PATH_RESPONSE", [32] = "DEMAND", [33] = "GRANT", [34] = "WAIT_OVER", [35] = "PROBE", [36] = "WATCH_EVENT", [40] = "RECEIPT", [48] = "RECLAIM", [49] = "RECLAIM_COMPLETE", [50] = "OUTCOME", [64] = "LOOKUP", [65] = "GETATTR", [66] = "SETATTR", [67] = "READDIR", [68] = "CREATE", [69] = "MKDIR", [70] = "SYMLINK", [71] = "LINK", [72] = "UNLINK", [73] = "RMDIR", [74] = "RENAME", [75] = "MKREALM", [76] = "SETQUOTA", [77] = "LIST_REALMS", [80] = "READ", [81] = "STAGE", [82] = "WRITE", [83] = "BATCH", [84] = "GETXATTR", [85] = "LISTXATTR", [86] = "SETXATTR", [87] = "REMOVEXATTR", [96] = "LOCK", [98] = "LIST_LOCKS", [99] = "SERVER_STATUS", [100] = "WATCH", [101] = "UNWATCH", [128] = "ACK", [129] = "PENDING", [130] = "QUEUED", [131] = "RESULT", [132] = "NACK", [133] = "ALIVE", [134] = "RELEASED", [135] = "CANCELLED", [136] = "ENDED", [137] = "HINT" }, doc = "Code of the message's kind." },
+  { name = "kind", type = types["u8"], shown = "words", words = { [1] = "HELLO", [2] = "CHALLENGE", [3] = "WELCOME", [4] = "REFUSE", [6] = "CONFIRM", [7] = "OPENED", [8] = "KNOWN", [16] = "KEEPALIVE", [17] = "RELEASE", [19] = "CANCEL", [20] = "END_SESSION", [21] = "PATH_CHALLENGE", [22] = "PATH_RESPONSE", [32] = "DEMAND", [33] = "GRANT", [34] = "WAIT_OVER", [35] = "PROBE", [36] = "WATCH_EVENT", [40] = "RECEIPT", [48] = "RECLAIM", [49] = "RECLAIM_COMPLETE", [50] = "OUTCOME", [64] = "LOOKUP", [65] = "GETATTR", [66] = "SETATTR", [67] = "READDIR", [68] = "CREATE", [69] = "MKDIR", [70] = "SYMLINK", [71] = "LINK", [72] = "UNLINK", [73] = "RMDIR", [74] = "RENAME", [75] = "MKREALM", [76] = "SETQUOTA", [77] = "LIST_REALMS", [80] = "READ", [81] = "STAGE", [82] = "WRITE", [83] = "BATCH", [84] = "GETXATTR", [85] = "LISTXATTR", [86] = "SETXATTR", [87] = "REMOVEXATTR", [96] = "LOCK", [98] = "LIST_LOCKS", [99] = "SERVER_STATUS", [100] = "WATCH", [101] = "UNWATCH", [128] = "ACK", [129] = "PENDING", [130] = "QUEUED", [131] = "RESULT", [132] = "NACK", [133] = "ALIVE", [134] = "RELEASED", [135] = "CANCELLED", [136] = "ENDED", [137] = "HINT" }, doc = "Code of the message's kind." },
   { name = "reserved", type = types["u8"], doc = "Reserved; 0." },
   { name = "length", type = types["u16"], doc = "Bytes of the body." },
 }
@@ -24,12 +24,6 @@ types["AgentId"] = { is = "fixed", bytes = 16, shown = "bytes" }
 types["16 bytes"] = { is = "fixed", bytes = 16, shown = "bytes" }
 types["StoreId"] = { is = "fixed", bytes = 16, shown = "bytes" }
 types["bytes8"] = { is = "bytes", prefix = 1, shown = "text" }
-types["Claim"] = { is = "code", bytes = 1, shown = "words", words = { [0] = "lost", [1] = "reclaiming", [2] = "surrendered", [3] = "continuing" } }
-types["FormerClaim"] = { is = "structure", name = "FormerClaim",
-  { name = "session", type = types["SessionId"], doc = "The session." },
-  { name = "claim", type = types["Claim"], doc = "The agent's word." },
-}
-types["list of FormerClaim"] = { is = "list", of = types["FormerClaim"] }
 types["Hello"] = { is = "structure", name = "Hello",
   { name = "handshake", type = types["u64"], shown = "hex", doc = "Random number of this handshake; all HELLOs of one handshake carry the same." },
   { name = "version_min", type = types["u8"], doc = "Lowest protocol version that the agent speaks." },
@@ -47,7 +41,6 @@ types["Hello"] = { is = "structure", name = "Hello",
   { name = "first_packet", type = types["u64"], doc = "Packet number of the agent's first transmission in the session; all HELLOs of one handshake carry the same." },
   { name = "label", type = types["bytes8"], doc = "What people call the agent (host and process, say); at most 64 bytes." },
   { name = "cookie", type = types["bytes8"], shown = "bytes", doc = "The cookie of CHALLENGE; empty in the first HELLO." },
-  { name = "former", type = types["list of FormerClaim"], doc = "The agent's session, then former ones that it does not know to have ended; at most 8." },
 }
 types["Challenge"] = { is = "structure", name = "Challenge",
   { name = "handshake", type = types["u64"], shown = "hex", doc = "The handshake." },
@@ -56,12 +49,6 @@ types["Challenge"] = { is = "structure", name = "Challenge",
 }
 types["Handle"] = { is = "number", bytes = 8, signed = false, shown = "hex" }
 types["u32"] = { is = "number", bytes = 4, signed = false, shown = "decimal" }
-types["SessionFate"] = { is = "code", bytes = 1, shown = "words", words = { [1] = "timing out", [2] = "ended", [3] = "reclaimable" } }
-types["FormerFate"] = { is = "structure", name = "FormerFate",
-  { name = "session", type = types["SessionId"], doc = "The session." },
-  { name = "fate", type = types["SessionFate"], doc = "The server's word." },
-}
-types["list of FormerFate"] = { is = "list", of = types["FormerFate"] }
 types["Welcome"] = { is = "structure", name = "Welcome",
   { name = "handshake", type = types["u64"], shown = "hex", doc = "The handshake." },
   { name = "echo", type = types["u64"], doc = "Packet number of the HELLO answered." },
@@ -79,7 +66,6 @@ types["Welcome"] = { is = "structure", name = "Welcome",
   { name = "window", type = types["u16"], doc = "Window W of the session." },
   { name = "max_datagram", type = types["u16"], doc = "Largest datagram that either side sends, in bytes." },
   { name = "first_packet", type = types["u64"], doc = "Packet number of the server's first transmission in the session." },
-  { name = "former", type = types["list of FormerFate"], doc = "What became of the former sessions named in HELLO, in its order." },
 }
 types["RefuseReason"] = { is = "code", bytes = 1, shown = "words", words = { [1] = "no common version", [2] = "the server has reached a limit", [3] = "superseded by a newer incarnation of the agent", [4] = "the server is stopping", [5] = "its incarnation is far above that of the session it still has", [6] = "the agent's network has as many sessions as the server gives one" } }
 types["Refuse"] = { is = "structure", name = "Refuse",
@@ -90,9 +76,33 @@ types["Refuse"] = { is = "structure", name = "Refuse",
   { name = "version_max", type = types["u8"], doc = "Highest version that the server speaks." },
   { name = "retry_ms", type = types["u32"], shown = "millis", doc = "When to try again, in milliseconds; 0: not by itself." },
 }
+types["Claim"] = { is = "code", bytes = 1, shown = "words", words = { [0] = "lost", [1] = "reclaiming", [2] = "surrendered", [3] = "continuing" } }
+types["FormerClaim"] = { is = "structure", name = "FormerClaim",
+  { name = "session", type = types["SessionId"], doc = "The session." },
+  { name = "claim", type = types["Claim"], doc = "The agent's word." },
+}
+types["list of FormerClaim"] = { is = "list", of = types["FormerClaim"] }
+types["Confirm"] = { is = "structure", name = "Confirm",
+  { name = "serial", type = types["u64"], doc = "Number of the control message in its session: 1." },
+  { name = "former", type = types["list of FormerClaim"], doc = "The agent's session, then former ones that it does not know to have ended; at most 8." },
+}
+types["SessionFate"] = { is = "code", bytes = 1, shown = "words", words = { [1] = "timing out", [2] = "ended", [3] = "reclaimable" } }
+types["FormerFate"] = { is = "structure", name = "FormerFate",
+  { name = "session", type = types["SessionId"], doc = "The session." },
+  { name = "fate", type = types["SessionFate"], doc = "The server's word." },
+}
+types["list of FormerFate"] = { is = "list", of = types["FormerFate"] }
+types["32 bytes"] = { is = "fixed", bytes = 32, shown = "bytes" }
+types["Opened"] = { is = "structure", name = "Opened",
+  { name = "serial", type = types["u64"], doc = "The control message." },
+  { name = "echo", type = types["u64"], doc = "Packet number of the transmission answered." },
+  { name = "former", type = types["list of FormerFate"], doc = "What became of the sessions named in CONFIRM, in its order." },
+  { name = "resume", type = types["32 bytes"], doc = "By which the session can be resumed in sealed mode; all zero in plain mode." },
+  { name = "roster", type = types["u32"], doc = "Version of the list of servers; 0: there is none." },
+}
 types["Known"] = { is = "structure", name = "Known",
-  { name = "handshake", type = types["u64"], shown = "hex", doc = "The handshake." },
-  { name = "echo", type = types["u64"], doc = "Packet number of the HELLO answered." },
+  { name = "serial", type = types["u64"], doc = "The control message." },
+  { name = "echo", type = types["u64"], doc = "Packet number of the transmission answered." },
   { name = "session", type = types["SessionId"], doc = "The session that goes on." },
 }
 types["KeepAlive"] = { is = "structure", name = "KeepAlive",
@@ -790,9 +800,11 @@ types["Hint"] = { is = "structure", name = "Hint",
 local kinds = {
   [1] = { name = "HELLO", field = "hello", direction = "agent", lane = "Handshake", renews = false, body = types["Hello"] },
   [2] = { name = "CHALLENGE", field = "challenge", direction = "server", lane = "Handshake", renews = false, body = types["Challenge"] },
-  [3] = { name = "WELCOME", field = "welcome", direction = "server", lane = "Renewal", renews = true, body = types["Welcome"] },
+  [3] = { name = "WELCOME", field = "welcome", direction = "server", lane = "Handshake", renews = false, body = types["Welcome"] },
   [4] = { name = "REFUSE", field = "refuse", direction = "server", lane = "Handshake", renews = false, body = types["Refuse"] },
-  [6] = { name = "KNOWN", field = "known", direction = "server", lane = "Handshake", renews = false, body = types["Known"] },
+  [6] = { name = "CONFIRM", field = "confirm", direction = "agent", lane = "Control", renews = false, body = types["Confirm"] },
+  [7] = { name = "OPENED", field = "opened", direction = "server", lane = "Renewal", renews = true, body = types["Opened"] },
+  [8] = { name = "KNOWN", field = "known", direction = "server", lane = "Answer", renews = false, body = types["Known"] },
   [16] = { name = "KEEPALIVE", field = "keepalive", direction = "agent", lane = "Control", renews = false, body = types["KeepAlive"] },
   [17] = { name = "RELEASE", field = "release", direction = "agent", lane = "Control", renews = false, body = types["Release"] },
   [19] = { name = "CANCEL", field = "cancel", direction = "agent", lane = "Control", renews = false, body = types["Cancel"] },
@@ -1360,7 +1372,7 @@ end
 
 -- Whether the message may stand in a datagram with this header.
 local function in_place(kind, header)
-  local handshake = kind.lane == "Handshake" or kind.name == "WELCOME"
+  local handshake = kind.lane == "Handshake"
   return handshake == header.sessionless and (kind.direction == "server") == header.from_server
 end
 

@@ -207,7 +207,7 @@ fn status_of(server: &Server, now: Instant, driver: &Counts) -> Value {
         "ephemerals": status.ephemerals,
         "held": status.held,
         "uncounted_ms": millis(status.stalled),
-        "welcomes": stats.welcomes,
+        "opened": stats.opened,
         "requests": stats.requests,
         "repeated": stats.repeated,
         "delivery_failures": stats.failures,

@@ -133,10 +133,14 @@ bugs! {
     H1 "H1",
     /// The agent takes KNOWN for an answer that renews its lease.
     H2 "H2",
-    /// Only a HELLO without a cookie is answered KNOWN.
+    /// Only the first CONFIRM of a handshake is answered KNOWN.
     H3 "H3",
-    /// A HELLO with an older cookie opens a session, and ends those that it does not name.
+    /// A HELLO ends the sessions of its agent, before it is confirmed.
     H4 "H4",
+    /// WELCOME renews: the lease begins at the send time of the HELLO that it echoes.
+    H5 "H5",
+    /// A half-open session is opened by whatever comes first in it.
+    H6 "H6",
     /// The packet numbers of a session begin with 1, in both directions.
     U1 "U1",
     /// Ephemeral files go as soon as their session has failed.

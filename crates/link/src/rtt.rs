@@ -30,7 +30,7 @@ const GRANULARITY_NS: u64 = MS;
 const SAMPLE_MAX_NS: u64 = 10_000 * MS;
 
 /// The estimate of one path's round trip.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RoundTrip {
     measured: Option<Measured>,
     /// The timeout until something is measured.

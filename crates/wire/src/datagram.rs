@@ -313,7 +313,7 @@ const fn place_of(header: &Header) -> u8 {
 
 /// A handshake message stands only in session 0, every other only in a session, and each only in its own direction.
 const fn may_stand(kind: Kind, from_server: bool, in_handshake: bool) -> bool {
-    let handshake = matches!(kind.lane(), Lane::Handshake) || matches!(kind, Kind::Welcome);
+    let handshake = matches!(kind.lane(), Lane::Handshake);
     handshake == in_handshake && matches!(kind.direction(), Direction::Server) == from_server
 }
 

@@ -1,7 +1,7 @@
-//! The handshake family: HELLO, CHALLENGE, WELCOME, REFUSE, KNOWN.
+//! The handshake family: HELLO, CHALLENGE, WELCOME, REFUSE in session 0; CONFIRM, OPENED, KNOWN in the session that WELCOME offers.
 //!
-//! Decides: the layout of the messages that open a session (session 0 in the datagram header). Implements `wire-spec.md` section 6.1.
-//! Leaves to others: when a session is opened, ended or refused (`server::handshake`, `agent::opening`).
+//! Decides: the layout of the messages that open a session. Implements `wire-spec.md` section 6.1.
+//! Leaves to others: when a session is opened, ended or refused (`server::handshake`, `agent::handshake`).
 
 use crate::field::{Bytes8, List};
 use crate::ids::{AgentId, Handle, SessionId, StoreId};
@@ -76,7 +76,7 @@ body! {
 }
 
 body! {
-    /// Agent to server: opens a session. Without a cookie it changes nothing and is answered CHALLENGE.
+    /// Agent to server: asks for a session. Without a cookie it is answered CHALLENGE.
     pub struct Hello<'a> {
         /// Random number of this handshake; all HELLOs of one handshake carry the same.
         pub handshake: u64 as Shown::Hex,
@@ -110,8 +110,6 @@ body! {
         pub label: Bytes8<'a>,
         /// The cookie of CHALLENGE; empty in the first HELLO.
         pub cookie: Bytes8<'a> as Shown::Bytes,
-        /// The agent's session, then former ones that it does not know to have ended; at most 8.
-        pub former: List<'a, FormerClaim>,
     }
 }
 
@@ -137,7 +135,6 @@ impl<'a> Hello<'a> {
             first_packet: 1,
             label: Bytes8(&[]),
             cookie: Bytes8(&[]),
-            former: List::of(&[]),
         }
     }
 }
@@ -155,8 +152,8 @@ body! {
 }
 
 body! {
-    /// Server to agent: the session is open. Renews: the lease begins at the send time of the HELLO echoed.
-    pub struct Welcome<'a> {
+    /// Server to agent: offers a session, which CONFIRM opens. Does not renew.
+    pub struct Welcome {
         /// The handshake.
         pub handshake: u64 as Shown::Hex,
         /// Packet number of the HELLO answered.
@@ -189,8 +186,6 @@ body! {
         pub max_datagram: u16,
         /// Packet number of the server's first transmission in the session.
         pub first_packet: u64,
-        /// What became of the former sessions named in HELLO, in its order.
-        pub former: List<'a, FormerFate>,
     }
 }
 
@@ -213,11 +208,37 @@ body! {
 }
 
 body! {
-    /// Server to agent: the session that HELLO continues is in good standing, and nothing was done. Does not renew.
+    /// Agent to server, first in its datagrams in a session until it is answered: opens the session, and says what becomes of the agent's others.
+    pub struct Confirm<'a> {
+        /// Number of the control message in its session: 1.
+        pub serial: u64,
+        /// The agent's session, then former ones that it does not know to have ended; at most 8.
+        pub former: List<'a, FormerClaim>,
+    }
+}
+
+body! {
+    /// Server to agent: the session is open. The first answer that renews its lease.
+    pub struct Opened<'a> {
+        /// The control message.
+        pub serial: u64,
+        /// Packet number of the transmission answered.
+        pub echo: u64,
+        /// What became of the sessions named in CONFIRM, in its order.
+        pub former: List<'a, FormerFate>,
+        /// By which the session can be resumed in sealed mode; all zero in plain mode.
+        pub resume: [u8; 32],
+        /// Version of the list of servers; 0: there is none.
+        pub roster: u32,
+    }
+}
+
+body! {
+    /// Server to agent: the session that CONFIRM names as continuing is in good standing; nothing was done, and none was opened. Does not renew.
     pub struct Known {
-        /// The handshake.
-        pub handshake: u64 as Shown::Hex,
-        /// Packet number of the HELLO answered.
+        /// The control message.
+        pub serial: u64,
+        /// Packet number of the transmission answered.
         pub echo: u64,
         /// The session that goes on.
         pub session: SessionId,

@@ -56,7 +56,7 @@ pub use content::{Read, Stage, Write};
 pub use control::{Cancel, EndReason, EndSession, KeepAlive, PathChallenge, PathResponse, Release, ReleaseItem};
 pub use datagram::{Datagram, DropReason, Envelope, Messages, Packer, Raw, RawMessages};
 pub use field::{Bytes8, Bytes16, Fault, Field, List, ListIter, Malformed, Reader, Writer};
-pub use handshake::{Challenge, Claim, FormerClaim, FormerFate, Hello, Known, Refuse, RefuseReason, SessionFate, Welcome};
+pub use handshake::{Challenge, Claim, Confirm, FormerClaim, FormerFate, Hello, Known, Opened, Refuse, RefuseReason, SessionFate, Welcome};
 pub use header::{Form, Header, MessageHeader, RawHeader};
 pub use ids::{AgentId, Ask, Expect, Generation, Handle, Held, LockClass, LockId, Mode, ObjectId, Realm, SessionId, StoreId, Terms, Want};
 pub use locks::{Holder, ListLocks, Lock, LockRow, LockWait, RowState, ServerStatus, Standing};

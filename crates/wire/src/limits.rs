@@ -51,7 +51,7 @@ pub const XATTRS_MAX: usize = 128;
 pub const XATTR_BYTES_MAX: usize = 64 << 10;
 /// Most realms around each other, that of the tree included.
 pub const REALM_DEPTH_MAX: usize = 16;
-/// Most former sessions that one HELLO can name.
+/// Most former sessions that one CONFIRM can name.
 pub const FORMER_MAX: usize = 8;
 /// Longest label of an agent, in bytes.
 pub const LABEL_MAX: usize = 64;

@@ -23,7 +23,7 @@ pub enum Direction {
 /// The lane a message travels in: with which means it is made at-most-once (`wire-spec.md` section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// Opens a session; session 0.
+    /// Asks for a session, in session 0.
     Handshake,
     /// Has a nonce and a slot of the window.
     Request,
@@ -241,9 +241,11 @@ registry! {
     // Handshake: `wire-spec.md` section 6.1.
     0x01 Hello         "HELLO"          Agent  Handshake        handshake::Hello<'a>;
     0x02 Challenge     "CHALLENGE"      Server Handshake        handshake::Challenge<'a>;
-    0x03 Welcome       "WELCOME"        Server Renewal          handshake::Welcome<'a>;
+    0x03 Welcome       "WELCOME"        Server Handshake        handshake::Welcome;
     0x04 Refuse        "REFUSE"         Server Handshake        handshake::Refuse;
-    0x06 Known         "KNOWN"          Server Handshake        handshake::Known;
+    0x06 Confirm       "CONFIRM"        Agent  Control          handshake::Confirm<'a>;
+    0x07 Opened        "OPENED"         Server Renewal          handshake::Opened<'a>;
+    0x08 Known         "KNOWN"          Server Answer           handshake::Known;
     // Control: section 6.3.
     0x10 KeepAlive     "KEEPALIVE"      Agent  Control          control::KeepAlive;
     0x11 Release       "RELEASE"        Agent  Control          control::Release<'a>;

@@ -10,15 +10,15 @@ use crate::sealed::{
 };
 use crate::{
     Ack, AgentId, Alive, Ask, Attr, Batch, BatchFailed, Bytes8, Bytes16, CacheGrant, Cancel, CancelOutcome, Cancelled, Challenge, Changed,
-    Claim, Create, Data, Demand, Done, Effect, EndReason, EndSession, Ended, Entry, Expect, Failed, Fate, FormerClaim, FormerFate,
+    Claim, Confirm, Create, Data, Demand, Done, Effect, EndReason, EndSession, Ended, Entry, Expect, Failed, Fate, FormerClaim, FormerFate,
     Generation, GetAttr, GetXattr, Grant, Granted, Handle, Held, Hello, Hint, Holder, Item, ItemResult, Keep, KeepAlive, Known, Limit,
     Limited, Link, List, ListLocks, ListRealms, ListXattr, Listing, Lock, LockClass, LockId, LockRefused, LockRow, LockRows, LockWait,
-    Lookup, MakeRealm, Message, Mkdir, Mode, Nack, NackReason, ObjectId, ObjectKind, Outcome, OutcomeTold, PathChallenge, PathResponse,
-    Pending, Probe, Queued, Read, ReadDir, Realm, RealmRow, RealmRows, Receipt, ReceiptAnswer, Reclaim, ReclaimComplete, ReclaimItem,
-    Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseItem, Released, ReleasedItem, RemoveXattr, Rename, RenameRule, Reply,
-    RequestResult, Rmdir, RowState, ServerReport, ServerStatus, SessionFate, SessionId, SetAttr, SetMask, SetQuota, SetXattr, Stage,
-    Standing, Stated, Status, StoreId, Symlink, Terms, Unlink, Unwatch, WaitOver, Walked, Want, Watch, WatchEvent, Watched, Welcome, Write,
-    Xattr, XattrNames, XattrRule,
+    Lookup, MakeRealm, Message, Mkdir, Mode, Nack, NackReason, ObjectId, ObjectKind, Opened, Outcome, OutcomeTold, PathChallenge,
+    PathResponse, Pending, Probe, Queued, Read, ReadDir, Realm, RealmRow, RealmRows, Receipt, ReceiptAnswer, Reclaim, ReclaimComplete,
+    ReclaimItem, Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseItem, Released, ReleasedItem, RemoveXattr, Rename,
+    RenameRule, Reply, RequestResult, Rmdir, RowState, ServerReport, ServerStatus, SessionFate, SessionId, SetAttr, SetMask, SetQuota,
+    SetXattr, Stage, Standing, Stated, Status, StoreId, Symlink, Terms, Unlink, Unwatch, WaitOver, Walked, Want, Watch, WatchEvent,
+    Watched, Welcome, Write, Xattr, XattrNames, XattrRule,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -227,7 +227,6 @@ fn handshake_samples() -> Vec<Message<'static>> {
             first_packet: 0x1122_3344_5566,
             label: Bytes8(b"host-a:4711"),
             cookie: Bytes8(b"0123456789abcdef"),
-            former: List::of(&[FormerClaim { session: SessionId(5), claim: Claim::Continuing }]),
         }),
         Message::Challenge(Challenge { handshake: 1, echo: 1, cookie: Bytes8(b"0123456789abcdef") }),
         Message::Welcome(Welcome {
@@ -247,10 +246,17 @@ fn handshake_samples() -> Vec<Message<'static>> {
             window: 64,
             max_datagram: 1_232,
             first_packet: 0x6655_4433_2211,
-            former: List::of(&[FormerFate { session: SessionId(5), fate: SessionFate::TimingOut }]),
         }),
         Message::Refuse(Refuse { handshake: 1, echo: 2, reason: RefuseReason::Version, version_min: 2, version_max: 3, retry_ms: 0 }),
-        Message::Known(Known { handshake: 1, echo: 2, session: SessionId(5) }),
+        Message::Confirm(Confirm { serial: 1, former: List::of(&[FormerClaim { session: SessionId(5), claim: Claim::Continuing }]) }),
+        Message::Opened(Opened {
+            serial: 1,
+            echo: 2,
+            former: List::of(&[FormerFate { session: SessionId(5), fate: SessionFate::TimingOut }]),
+            resume: [0; 32],
+            roster: 0,
+        }),
+        Message::Known(Known { serial: 1, echo: 2, session: SessionId(5) }),
     ]
 }
 

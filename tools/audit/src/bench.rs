@@ -5,8 +5,8 @@
 
 use crate::event::Passage;
 use cistern_wire::{
-    Ack, AgentId, Alive, Ask, Bytes8, Challenge, FormerClaim, FormerFate, Generation, Granted, Handle, Header, Hello, KeepAlive, List,
-    Lock, LockClass, LockId, LockWait, Message, Mode, ObjectId, Packer, Reply, SessionId, StoreId, Welcome,
+    Ack, AgentId, Alive, Ask, Bytes8, Challenge, Confirm, FormerClaim, FormerFate, Generation, Granted, Handle, Header, Hello, KeepAlive,
+    List, Lock, LockClass, LockId, LockWait, Message, Mode, ObjectId, Opened, Packer, Reply, SessionId, StoreId, Welcome,
 };
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -38,11 +38,11 @@ pub(crate) fn server() -> SocketAddr {
     SocketAddr::from(([10, 0, 255, 1], 6_737))
 }
 
-/// One datagram's bytes.
+/// One datagram's bytes. In a session the packets of a test begin with 1, after those of the handshake.
 pub(crate) fn datagram(from_server: bool, session: u64, packet: u64, messages: &[Message<'_>]) -> Vec<u8> {
     let mut buf = Vec::new();
-    let mut packer = Packer::new(&mut buf, Header { from_server, session: SessionId(session), packet }, 8_952);
-    messages.iter().for_each(|message| assert!(packer.push(message)));
+    let mut packer = Packer::new(&mut buf, Header { from_server, session: SessionId(session), packet: in_session(session, packet) }, 8_952);
+    messages.iter().for_each(|message| assert!(packer.push(&echoing(session, message))));
     packer.finish();
     buf
 }
@@ -69,25 +69,30 @@ pub(crate) fn granted(nonce: u64, echo: u64, generation: u64) -> Message<'static
 }
 
 pub(crate) fn hello(number: u8, handshake: u64, cookie: &'static [u8]) -> Message<'static> {
-    hello_of(number, handshake, 1, cookie, &[])
+    hello_of(number, handshake, 1, cookie)
 }
 
-/// A HELLO of a start of an agent, with what it says of former sessions.
-pub(crate) fn hello_of<'a>(number: u8, handshake: u64, incarnation: u64, cookie: &'a [u8], former: &'a [FormerClaim]) -> Message<'a> {
+/// A HELLO of a start of an agent.
+pub(crate) fn hello_of(number: u8, handshake: u64, incarnation: u64, cookie: &[u8]) -> Message<'_> {
     let agent = AgentId([number + 1; 16]);
-    Hello { incarnation, label: Bytes8(b"bench"), cookie: Bytes8(cookie), former: List::of(former), ..Hello::new(agent, handshake) }.into()
+    Hello { incarnation, label: Bytes8(b"bench"), cookie: Bytes8(cookie), ..Hello::new(agent, handshake) }.into()
 }
 
 pub(crate) fn challenge(handshake: u64, echo: u64) -> Message<'static> {
     Challenge { handshake, echo, cookie: Bytes8(b"0123456789abcdef") }.into()
 }
 
-pub(crate) fn welcome(handshake: u64, echo: u64, session: u64, incarnation: u64) -> Message<'static> {
-    welcome_of(handshake, echo, session, incarnation, &[])
+/// CONFIRM with what it says of former sessions. Its serial is one that no other message of a test has.
+pub(crate) fn confirm(former: &[FormerClaim]) -> Message<'_> {
+    Confirm { serial: 0, former: List::of(former) }.into()
 }
 
-/// A WELCOME with what it says of former sessions.
-pub(crate) fn welcome_of(handshake: u64, echo: u64, session: u64, incarnation: u64, former: &[FormerFate]) -> Message<'_> {
+/// OPENED with what it says of former sessions.
+pub(crate) fn opened(echo: u64, former: &[FormerFate]) -> Message<'_> {
+    Opened { serial: 0, echo, former: List::of(former), resume: [0; 32], roster: 0 }.into()
+}
+
+pub(crate) fn welcome(handshake: u64, echo: u64, session: u64, incarnation: u64) -> Message<'static> {
     Welcome {
         handshake,
         echo,
@@ -105,7 +110,6 @@ pub(crate) fn welcome_of(handshake: u64, echo: u64, session: u64, incarnation: u
         window: 64,
         max_datagram: 1_232,
         first_packet: 1,
-        former: List::of(former),
     }
     .into()
 }
@@ -149,5 +153,39 @@ impl<T> Bench<T> {
         self.down(number, 0, 1, &[challenge(session, 1)]);
         self.up(number, 0, 2, &[hello(number, session, b"0123456789abcdef")]);
         self.down(number, 0, 1, &[welcome(session, 2, session, incarnation)]);
+        self.confirm(number, session, &[], &[]);
     }
+
+    /// CONFIRM and OPENED go before packet 1 of either side.
+    pub(crate) fn confirm(&mut self, number: u8, session: u64, claims: &[FormerClaim], fates: &[FormerFate]) {
+        self.up(number, session, 0, &[confirm(claims)]);
+        self.down(number, session, 0, &[opened(0, fates)]);
+    }
+}
+
+/// Its number on the wire.
+const fn in_session(session: u64, packet: u64) -> u64 {
+    if session == 0 { packet } else { packet.saturating_add(1) }
+}
+
+/// An answer echoes what its test calls so.
+fn echoing<'a>(session: u64, message: &Message<'a>) -> Message<'a> {
+    let mut message = *message;
+    if session != 0 {
+        match &mut message {
+            Message::Ack(m) => m.echo = in_session(session, m.echo),
+            Message::Pending(m) => m.echo = in_session(session, m.echo),
+            Message::Queued(m) => m.echo = in_session(session, m.echo),
+            Message::Nack(m) => m.echo = in_session(session, m.echo),
+            Message::Alive(m) => m.echo = in_session(session, m.echo),
+            Message::Released(m) => m.echo = in_session(session, m.echo),
+            Message::Cancelled(m) => m.echo = in_session(session, m.echo),
+            Message::Ended(m) => m.echo = in_session(session, m.echo),
+            Message::Hint(m) => m.echo = in_session(session, m.echo),
+            Message::Opened(m) => m.echo = in_session(session, m.echo),
+            Message::Known(m) => m.echo = in_session(session, m.echo),
+            _ => {}
+        }
+    }
+    message
 }

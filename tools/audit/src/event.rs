@@ -5,7 +5,7 @@
 //! Leaves to others: words and drawing (the inspector), verdicts (the rules).
 
 use cistern_wire::{
-    AgentId, CancelOutcome, Claim, DropReason, EndReason, Fate, Generation, Keep, Kind, LockId, Mode, NackReason, ObjectId, ReceiptAnswer,
+    AgentId, CancelOutcome, DropReason, EndReason, Fate, Generation, Keep, Kind, LockId, Mode, NackReason, ObjectId, ReceiptAnswer,
     ReplyKind, SessionFate, SessionId, Status, StoreId,
 };
 use std::net::SocketAddr;
@@ -197,10 +197,8 @@ pub enum What {
         incarnation: u64,
         /// Whether it carries a cookie.
         cookie: bool,
-        /// Former sessions and what their agent says of them.
-        former: Vec<(SessionId, Claim)>,
     },
-    /// A session was opened, or its WELCOME was repeated.
+    /// A session was offered, or its WELCOME was repeated.
     Welcome {
         /// The session.
         session: SessionId,
@@ -210,8 +208,11 @@ pub enum What {
         store: StoreId,
         /// Store epoch and server incarnation.
         incarnation: (u8, u64),
-        /// Whether the session was welcomed before.
+        /// Whether the session was offered before.
         again: bool,
+    },
+    /// A session is open.
+    Opened {
         /// What became of former sessions.
         former: Vec<(SessionId, SessionFate)>,
     },

@@ -54,10 +54,10 @@ rules! {
     GrantHasWaiter "grant-has-waiter" "6.4, 11.4" "GRANT ends the wait of a queued LOCK that was not cancelled nor over, with one grant.";
     WaitOver "wait-over" "6.4, 11.4" "WAIT_OVER ends the wait of a queued LOCK that no grant stands for: with ESTALE, BUSY, EDEADLK for an upgrade, or ECANCELED where a grant came back.";
     Cancelled "cancelled-as-said" "6.3, 11.4" "CANCELLED is about the request that its CANCEL names: one that was answered is not cancelled, nor one whose grant stands, and \"granted\" names that grant.";
-    StrangerSmaller "stranger-smaller" "11.6" "HINT, CHALLENGE and REFUSE are smaller than the datagram that caused them.";
+    StrangerSmaller "stranger-smaller" "11.6" "HINT, CHALLENGE, REFUSE and WELCOME are smaller than the datagram that caused them.";
     Unproven "unproven-address" "11.6" "Fewer bytes go to an address that has not proven itself than came from it.";
     Cookie "cookie" "11.6" "WELCOME answers a HELLO whose cookie was given to that address for that handshake.";
-    WelcomeFits "welcome-fits-hello" "6.1" "WELCOME grants no more than HELLO asked for, tells the fate of each session named, and is one session per handshake as long as that stands.";
+    WelcomeFits "welcome-fits-hello" "6.1" "WELCOME grants no more than HELLO asked for, and OPENED tells the fate of each session that CONFIRM named.";
     SessionIds "session-ids" "11.6" "A session id is given to one handshake of one agent.";
     NoRenewal "no-renewal-after-refusal" "11.3" "After a NACK or an ENDED nothing renews that session.";
     NoGrant "no-grant-after-failure" "11.3" "Nothing is granted from a queue to a session that has failed.";

@@ -27,9 +27,9 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// An agent whose session is open.
+    /// The agent of a session: its first control message is CONFIRM.
     pub(crate) const fn new(session: SessionId, line: usize, window: u16) -> Self {
-        Self { session, line, window, packet: 0, nonce: 0, serial: 0, awaited: VecDeque::new() }
+        Self { session, line, window, packet: 0, nonce: 0, serial: 1, awaited: VecDeque::new() }
     }
 
     /// The beginning of the next request; `None` while the window is full.

@@ -1,6 +1,6 @@
 //! Before the first round: sessions are opened by real handshakes, and the files made that the locks are on.
 //!
-//! Decides HELLO, CHALLENGE, HELLO with the cookie, WELCOME (`wire-spec.md` section 6.1) as an agent does them, many at a time so
+//! Decides HELLO, CHALLENGE, HELLO with the cookie, WELCOME, CONFIRM, OPENED (`wire-spec.md` section 6.1) as an agent does them, many at a time so
 //! that ten thousand sessions are a matter of a second. Place: between the start of the server and `traffic`.
 //! Invariant: every wait here has a bound. Leaves to others: everything that is measured.
 
@@ -9,7 +9,8 @@ use crate::slot;
 use crate::trouble::Trouble;
 use cistern_wire::limits::{DATAGRAM_MAX, ROOT};
 use cistern_wire::{
-    AgentId, Ask, Bytes8, Create, Datagram, Header, Hello, Lock, LockWait, Message, Mode, ObjectId, Packer, Reply, SessionId, Terms, Writer,
+    AgentId, Ask, Bytes8, Confirm, Create, Datagram, Header, Hello, List, Lock, LockWait, Message, Mode, ObjectId, Packer, Reply,
+    SessionId, Terms, Writer,
 };
 use std::io;
 use std::net::UdpSocket;
@@ -33,6 +34,8 @@ struct Handshake {
     number: usize,
     window: u16,
     cookie: Vec<u8>,
+    /// Its session, as it was offered.
+    offered: Option<Agent>,
     agent: Option<Agent>,
 }
 
@@ -85,7 +88,7 @@ fn welcome_or_challenge(
 ) -> Result<usize, Trouble> {
     let refused = |got: &dyn std::fmt::Debug| Trouble::Answer {
         while_doing: "opening a session",
-        expected: "CHALLENGE or WELCOME",
+        expected: "CHALLENGE, WELCOME or OPENED",
         got: format!("{got:?}"),
     };
     let datagram = Datagram::at_agent(bytes).map_err(|reason| refused(&reason))?;
@@ -102,10 +105,21 @@ fn welcome_or_challenge(
                 }
             }
             Message::Welcome(welcome) => {
-                if let Some(at) = of(welcome.handshake) {
-                    opened += usize::from(handshakes[at].agent.is_none());
-                    let fresh = Agent::new(welcome.session, line, welcome.window);
-                    handshakes[at].agent.get_or_insert(fresh);
+                if let Some(at) = of(welcome.handshake).filter(|at| handshakes[*at].agent.is_none()) {
+                    let offered = handshakes[at].offered.take().filter(|agent| agent.session == welcome.session);
+                    let mut agent = offered.unwrap_or_else(|| Agent::new(welcome.session, line, welcome.window));
+                    let mut bytes = Writer::new();
+                    agent.pack(&Message::from(Confirm { serial: 1, former: List::of(&[]) }).to_bytes(), &mut bytes);
+                    socket.send(&bytes).map_err(Trouble::at("sending CONFIRM"))?;
+                    handshakes[at].offered = Some(agent);
+                }
+            }
+            Message::Opened(_) => {
+                let is_it =
+                    |handshake: &&mut Handshake| handshake.offered.as_ref().is_some_and(|agent| agent.session == datagram.header.session);
+                if let Some(handshake) = handshakes.iter_mut().find(is_it) {
+                    opened += 1;
+                    handshake.agent = handshake.offered.take();
                 }
             }
             other => return Err(refused(&other)),
@@ -116,7 +130,7 @@ fn welcome_or_challenge(
 
 impl Handshake {
     const fn of(number: usize, window: u16) -> Self {
-        Self { number, window, cookie: Vec::new(), agent: None }
+        Self { number, window, cookie: Vec::new(), offered: None, agent: None }
     }
 
     /// The number of this handshake on the wire: not 0, and no other's.

@@ -239,9 +239,12 @@ impl Slot {
         }
     }
 
-    /// Whether the server may say this although no slot awaits it: the repeated answer to a repeated request, a HELLO among them.
+    /// Whether the server may say this although no slot awaits it: the repeated answer to what was repeated, HELLO and CONFIRM among it.
     pub(crate) const fn may_come(message: &Message<'_>) -> bool {
-        matches!(message, Message::Ack(_) | Message::Released(_) | Message::Pending(_) | Message::Challenge(_) | Message::Welcome(_))
+        matches!(
+            message,
+            Message::Ack(_) | Message::Released(_) | Message::Pending(_) | Message::Challenge(_) | Message::Welcome(_) | Message::Opened(_)
+        )
     }
 
     /// What is wrong with an answer.
@@ -340,7 +343,7 @@ mod tests {
         let datagram = Datagram::at_server(&datagram).unwrap();
         let Some(Message::Release(release)) = datagram.messages().next() else { panic!("a release follows a grant") };
         assert_eq!(release.items.iter().next().unwrap().generation, Generation(77));
-        let answer = Message::from(Released { serial: 1, echo: 2, items: List::of(&[]) });
+        let answer = Message::from(Released { serial: 2, echo: 2, items: List::of(&[]) });
         assert_eq!(slot.awaited(), Awaited::answered_by(SessionId(5), &answer));
         assert_eq!(slot.take(&answer), Taken::Answer);
         assert_eq!(slot.step, Step::Lock(FILE));
@@ -380,7 +383,7 @@ mod tests {
         slot.end(&mut agent, start + ms(1));
         slot.begin(0, &mut agent);
         slot.sent(2, start + ms(5));
-        slot.take(&Message::from(Released { serial: 1, echo: 2, items: List::of(&[]) }));
+        slot.take(&Message::from(Released { serial: 2, echo: 2, items: List::of(&[]) }));
         assert_eq!(slot.pair(start + ms(7)), Some(ms(7)));
         assert_eq!(slot.end(&mut agent, start + ms(7)), ms(2));
     }

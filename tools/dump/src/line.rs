@@ -126,7 +126,9 @@ impl Lines {
         if let Some(name) = note.numbers.name {
             let _ = write!(line, " {name}");
         }
-        if let Some(about) = note.about.filter(|_| !matches!(kind, Kind::Challenge | Kind::Welcome | Kind::Refuse | Kind::Known)) {
+        if let Some(about) =
+            note.about.filter(|_| !matches!(kind, Kind::Challenge | Kind::Welcome | Kind::Refuse | Kind::Opened | Kind::Known))
+        {
             let _ = write!(line, " ({})", about.name());
         }
         let _ = write!(line, ": {}", words(message));

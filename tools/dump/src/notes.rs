@@ -74,7 +74,7 @@ impl Beginning {
 pub struct Notes {
     /// Whether the same datagram was seen before: the network, or a second capture, shows it twice.
     pub copy: bool,
-    /// The session that it is of, or opens; 0 in other handshakes.
+    /// The session that it is of, or offers; 0 in other handshakes.
     pub session: SessionId,
     /// The lease period of that, if it is known.
     pub tau: Option<Duration>,
@@ -217,12 +217,12 @@ mod tests {
     #[test]
     fn a_lease_counts_from_the_transmission_that_is_echoed() {
         let mut story = story(None);
-        // The samples' WELCOME opens this session for 2 s, and echoes packet 2 of its handshake; it is handshake 1.
+        // The samples' WELCOME offers this session for 2 s, and echoes packet 2 of its handshake; it is handshake 1.
         let Message::Hello(hello) = sample(Kind::Hello) else { panic!() };
         let hello = Message::Hello(cistern_wire::Hello { handshake: 1, ..hello });
         note(&mut story, ms(10), false, 0, 2, hello);
         let welcome = note(&mut story, ms(15), true, 0, 1, sample(Kind::Welcome));
-        assert_eq!(welcome.messages[0].lease, Some(Lease { until: Some(ms(2_010)), moved: true }));
+        assert_eq!((welcome.messages[0].sent, welcome.messages[0].lease), (Some(ms(10)), None), "it renews nothing");
         assert_eq!(welcome.first.counted(2, false), 2, "the numbers of a handshake begin with 1");
         let session = 0x1122_3344_5566_7788;
         let (agent, server) = (0x1122_3344_5566, 0x6655_4433_2211);

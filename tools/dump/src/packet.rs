@@ -42,33 +42,33 @@ impl<'d> Packet<'d> {
         Self { input, number, at, from, to, bytes, content: Datagram::seen(bytes) }
     }
 
-    /// The session that it opens, if it is a WELCOME.
-    fn opened(&self) -> Option<SessionId> {
+    /// The session that it offers, if it is a WELCOME.
+    fn offered(&self) -> Option<SessionId> {
         self.content.as_ref().ok()?.messages().find_map(|message| match message {
             Message::Welcome(m) => Some(m.session),
             _ => None,
         })
     }
 
-    /// The session that it is of, or opens; 0 in other handshakes, and where that cannot be read.
+    /// The session that it is of, or offers; 0 in other handshakes, and where that cannot be read.
     #[must_use]
     pub fn session(&self) -> SessionId {
         let Ok(datagram) = &self.content else { return SessionId(0) };
-        self.opened().unwrap_or(datagram.header.session)
+        self.offered().unwrap_or(datagram.header.session)
     }
 
-    /// Whether it is of this session, or opens it, or tells what became of it.
+    /// Whether it is of this session, or offers it, or says what becomes of it.
     #[must_use]
     pub fn concerns(&self, session: &SessionPrefix) -> bool {
         let Ok(datagram) = &self.content else { return false };
-        if datagram.header.session.0 != 0 {
-            return session.fits(datagram.header.session);
-        }
-        datagram.messages().any(|message| match message {
-            Message::Welcome(m) => session.fits(m.session) || m.former.iter().any(|former| session.fits(former.session)),
-            Message::Hello(m) => m.former.iter().any(|former| session.fits(former.session)),
-            _ => false,
-        })
+        session.fits(datagram.header.session)
+            || datagram.messages().any(|message| match message {
+                Message::Welcome(m) => session.fits(m.session),
+                Message::Confirm(m) => m.former.iter().any(|former| session.fits(former.session)),
+                Message::Opened(m) => m.former.iter().any(|former| session.fits(former.session)),
+                Message::Known(m) => session.fits(m.session),
+                _ => false,
+            })
     }
 }
 

@@ -8,7 +8,7 @@ use cistern_server::store::Key;
 use cistern_wire::limits::{DATAGRAM_MAX, HEADER_LEN};
 use cistern_wire::sealed::{OpenPayload, SealedDatagram, WelcomePayload};
 use cistern_wire::{
-    Datagram, DatagramTree, Direction, DropReason, Envelope, Form, Header, KeepAlive, Kind, Lane, Message, Packer, SessionId,
+    Datagram, DatagramTree, Direction, DropReason, Envelope, Form, Header, KeepAlive, Lane, Message, Packer, SessionId,
     open_payload_sample, samples, sealed_samples, welcome_payload_sample,
 };
 use std::mem::discriminant;
@@ -88,7 +88,7 @@ fn received(input: &[u8], received: Result<Datagram<'_>, DropReason>) -> u64 {
 fn datagrams() -> Vec<Vec<u8>> {
     let datagram = |message: &Message<'_>| {
         let kind = message.kind();
-        let session = if kind.lane() == Lane::Handshake || kind == Kind::Welcome { 0 } else { 9 };
+        let session = if kind.lane() == Lane::Handshake { 0 } else { 9 };
         let header = Header { from_server: kind.direction() == Direction::Server, session: SessionId(session), packet: 7 };
         let mut bytes = Vec::new();
         let mut packer = Packer::new(&mut bytes, header, DATAGRAM_MAX);

@@ -4,7 +4,7 @@
 //! asked (`kind`).
 
 use cistern_wire::limits::DATAGRAM_DEFAULT;
-use cistern_wire::{AgentId, Ask, Bytes8, Datagram, Header, Hello, Message, Packer, SessionId};
+use cistern_wire::{AgentId, Ask, Bytes8, Confirm, Datagram, Header, Hello, List, Message, Packer, SessionId};
 
 /// Largest datagram of the agent.
 #[expect(clippy::cast_possible_truncation, reason = "1,232 fits")]
@@ -36,8 +36,14 @@ impl Peer {
         };
         let answer = exchange(&peer.hello(&cookie));
         match message(&answer) {
-            Some(Message::Welcome(welcome)) => Self { session: welcome.session, packet: 0, ..peer },
+            Some(Message::Welcome(welcome)) => (peer.session, peer.packet) = (welcome.session, 0),
             other => panic!("HELLO with its cookie was answered by {other:?}, not by WELCOME"),
+        }
+        let confirm = Confirm { serial: peer.serial(), former: List::of(&[]) };
+        let answer = exchange(&peer.datagram(&confirm.into()));
+        match message(&answer) {
+            Some(Message::Opened(_)) => peer,
+            other => panic!("CONFIRM was answered by {other:?}, not by OPENED"),
         }
     }
 

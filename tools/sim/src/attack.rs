@@ -12,9 +12,9 @@ use crate::rng::SimRng;
 use bytes::Bytes;
 use cistern_wire::limits::VERSION;
 use cistern_wire::{
-    Ack, AgentId, Alive, Ask, Bytes8, Cancel, Challenge, Claim, Datagram, Demand, EndReason, EndSession, Fate, FormerClaim, Generation,
-    GetAttr, Grant, Granted, Handle, Header, Hello, Hint, Keep, KeepAlive, Known, List, LockClass, LockId, Message, Mode, Nack, NackReason,
-    ObjectId, Packer, Reclaim, ReclaimComplete, ReclaimItem, Release, ReleaseItem, Reply, SessionId, StoreId, Want, Welcome,
+    Ack, AgentId, Alive, Ask, Bytes8, Cancel, Challenge, Claim, Confirm, Datagram, Demand, EndReason, EndSession, Fate, FormerClaim,
+    Generation, GetAttr, Grant, Granted, Handle, Header, Hello, Hint, Keep, KeepAlive, Known, List, LockClass, LockId, Message, Mode, Nack,
+    NackReason, ObjectId, Packer, Reclaim, ReclaimComplete, ReclaimItem, Release, ReleaseItem, Reply, SessionId, StoreId, Want, Welcome,
 };
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -111,7 +111,8 @@ pub(crate) struct Intruder {
     packet: u64,
     handshakes: u64,
     opening: Option<Opening>,
-    /// The handshake that opened its session last.
+    /// The handshake that was offered a session, and that session; and the one that was last.
+    offered: Option<(SessionId, Opening)>,
     opened: Option<Opening>,
     session: Option<SessionId>,
     former: Option<SessionId>,
@@ -122,7 +123,7 @@ pub(crate) struct Intruder {
 impl Intruder {
     /// The attacker of a fault.
     pub(crate) const fn new(by: AttackerKind, number: u32) -> Self {
-        Self { by, number, packet: 0, handshakes: 0, opening: None, opened: None, session: None, former: None, tries: 0 }
+        Self { by, number, packet: 0, handshakes: 0, opening: None, offered: None, opened: None, session: None, former: None, tries: 0 }
     }
 
     /// The fault that it is.
@@ -194,7 +195,7 @@ impl Intruder {
             4 => (header, Demand { seq: serial, lock, generation, keep: Keep::Nothing }.into()),
             5 => (header, Hint { echo, detail: Bytes8(b"") }.into()),
             6 => (outside, Challenge { handshake, echo, cookie: Bytes8(&[7; 24]) }.into()),
-            7 => (outside, Known { handshake, echo, session: header.session }.into()),
+            7 => (header, Known { serial: 1, echo, session: header.session }.into()),
             _ => (outside, Message::Welcome(welcome(handshake, echo, rng.next_u64()))),
         };
         datagram(header, &[message])
@@ -205,6 +206,9 @@ impl Intruder {
         let own = self.id();
         self.opening.take_if(|opening| opening.agent != own && !opening.former.iter().all(|former| live.contains(&former.session)));
         self.opening.take_if(|_| self.tries > TRIES_MAX);
+        if let Some(bytes) = self.confirms(rng, live) {
+            return Some(bytes);
+        }
         let Some(session) = self.session.filter(|_| self.opening.is_none()) else {
             if self.opening.is_none() {
                 let former = self.former.map(|session| FormerClaim { session, claim: Claim::Reclaiming });
@@ -264,22 +268,38 @@ impl Intruder {
         })
     }
 
+    /// What it says first in a session that it was offered: CONFIRM, or for some reason something else.
+    fn confirms(&mut self, rng: &mut SimRng, live: &[SessionId]) -> Option<Vec<u8>> {
+        let (session, opening) = self.offered.take()?;
+        let header = |packet| Header { from_server: false, session, packet };
+        if rng.chance(200_000) {
+            self.offered = Some((session, opening));
+            return Some(datagram(header(FIRST + 1), &[KeepAlive { serial: 1, clock_us: 0 }.into()]));
+        }
+        let own = opening.agent == self.id();
+        if !own && !opening.former.iter().all(|former| live.contains(&former.session)) {
+            return None;
+        }
+        // What it opens in another's name it leaves alone.
+        if own {
+            self.packet = FIRST + 1;
+            self.former = self.session.take();
+            self.session = Some(session);
+        }
+        let confirm = Confirm { serial: 1, former: List::of(&opening.former) };
+        Some(datagram(header(FIRST), &[confirm.into()]))
+    }
+
     /// The server has sent it something.
     pub(crate) fn hears(&mut self, bytes: &[u8]) {
         let Ok(datagram) = Datagram::at_agent(bytes) else { return };
-        let own = self.id();
         for message in datagram.messages() {
             match (message, &mut self.opening) {
                 (Message::Challenge(challenge), Some(opening)) if opening.handshake == challenge.handshake => {
                     opening.cookie = Some(challenge.cookie.0.to_vec());
                 }
                 (Message::Welcome(welcome), Some(opening)) if opening.handshake == welcome.handshake => {
-                    // What it has opened in another's name it leaves alone.
-                    if opening.agent == own {
-                        self.packet = FIRST - 1;
-                        self.former = self.session.take();
-                        self.session = Some(welcome.session);
-                    }
+                    self.offered = Some((welcome.session, opening.clone()));
                     self.opened = self.opening.take();
                 }
                 (Message::Refuse(refuse), Some(opening)) if opening.handshake == refuse.handshake => self.opening = None,
@@ -316,7 +336,6 @@ impl Intruder {
             first_packet: FIRST,
             label: Bytes8(b"nobody"),
             cookie: Bytes8(cookie),
-            former: List::of(&opening.former),
             ..Hello::new(opening.agent, opening.handshake)
         };
         let header = Header { from_server: false, session: SessionId(0), packet: self.handshakes };
@@ -359,7 +378,7 @@ const fn reclaimed(lock: LockId, generation: Generation) -> ReclaimItem {
 }
 
 /// An offer of a session with a lease of an hour.
-const fn welcome(handshake: u64, echo: u64, session: u64) -> Welcome<'static> {
+const fn welcome(handshake: u64, echo: u64, session: u64) -> Welcome {
     Welcome {
         handshake,
         echo,
@@ -377,7 +396,6 @@ const fn welcome(handshake: u64, echo: u64, session: u64) -> Welcome<'static> {
         window: 4,
         max_datagram: 1_232,
         first_packet: FIRST,
-        former: List::of(&[]),
     }
 }
 

@@ -46,7 +46,7 @@ enum Need {
 sometimes! {
     // Failure and its ends.
     /// A session was welcomed.
-    Welcome "session welcomed" Required,
+    Opened "session opened" Required,
     /// A NACK left the server.
     Nack "NACK sent" Required,
     /// An agent took a NACK.

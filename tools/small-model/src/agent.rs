@@ -152,18 +152,18 @@ pub fn has_surrendered(state: &State, who: Who, rules: &Rules) -> bool {
     rules.surrender && on_record && (agent.user == 0 || rules.has(Bug::SurrenderEarly))
 }
 
-/// Sends HELLO for another session, or sends it again.
-pub fn hello(state: &mut State, who: Who) {
-    state.wires[who].hello.add(0);
+/// Sends CONFIRM for another session, or sends it again.
+pub fn confirm(state: &mut State, who: Who) {
+    state.wires[who].confirm.add(0);
 }
 
-/// WELCOME: the session is open, and its lease begins at the HELLO that is echoed.
-pub fn welcome(state: &mut State, who: Who, age: u8, rules: &Rules, seen: &Seen) {
+/// OPENED: the session is open, and its lease begins at the CONFIRM that is echoed.
+pub fn opened(state: &mut State, who: Who, age: u8, rules: &Rules, seen: &Seen) {
     seen.note(Seen::REOPENED);
     let wire = &mut state.wires[who];
-    wire.hello = Default::default();
-    wire.welcome = Default::default();
-    wire.old_hello = rules.has(Bug::RecoverAnyState);
+    wire.confirm = Default::default();
+    wire.opened = Default::default();
+    wire.old_confirm = rules.has(Bug::RecoverAnyState);
     let agent = &mut state.agents[who];
     agent.phase = Phase::Open;
     agent.lease = agent.lease.max(rules.credit(age));

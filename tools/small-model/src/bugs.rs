@@ -46,10 +46,10 @@ pub enum Bug {
     ExecutedTwice,
     /// A release from a session that is timing out makes it good again (M14)
     ReleaseCancelsTimer,
-    /// A repeated HELLO makes its session good again in any state
+    /// A repeated CONFIRM makes its session good again in any state
     RecoverAnyState,
     /// Another session of an agent frees the lock of its former one at once
-    HelloFreesAtOnce,
+    ConfirmFreesAtOnce,
     /// A release frees whatever its agent holds, not the generation that it names (M19)
     ReleaseFreesAny,
     /// The notice of a grant renews the lease (M7)
@@ -88,7 +88,7 @@ pub const LEDGER: &[Row] = &[
     row(Bug::ExecutedTwice, Name::Once),
     row(Bug::ReleaseCancelsTimer, Name::NoComeback),
     row(Bug::RecoverAnyState, Name::Exclusion),
-    row(Bug::HelloFreesAtOnce, Name::Exclusion),
+    row(Bug::ConfirmFreesAtOnce, Name::Exclusion),
     row(Bug::ReleaseFreesAny, Name::Exclusion),
     row(Bug::NoticeRenews, Name::Exclusion),
     row(Bug::AnswerAfterNack, Name::Exclusion),

@@ -35,7 +35,7 @@ fn tidy(state: &mut State, who: usize, rules: &Rules) {
         // sent always, at once, and never by a step of their own.
         match agent.phase {
             Phase::Open => state.wires[who].renew.add(0),
-            Phase::Lost => state.wires[who].hello.add(0),
+            Phase::Lost => state.wires[who].confirm.add(0),
         }
         state.wires[who].keep_youngest();
     }

@@ -29,14 +29,14 @@ pub enum Step {
     Release(Who),
     /// A user of its lost session stops.
     UserStops(Who),
-    /// It sends HELLO.
-    Hello(Who),
+    /// It sends CONFIRM.
+    Confirm(Who),
     /// The answer to its lock request arrives.
     AcquireAnswered(Who, u8),
     /// The answer to a keep-alive arrives.
     RenewAnswered(Who, u8),
-    /// WELCOME arrives.
-    Welcome(Who, u8),
+    /// OPENED arrives.
+    Opened(Who, u8),
     /// NACK arrives.
     Nack(Who),
     /// A demand arrives, and the agent complies.
@@ -55,10 +55,10 @@ pub enum Step {
     ServerAcquire(Who, u8),
     /// A keep-alive arrives.
     ServerRenew(Who, u8),
-    /// HELLO arrives.
-    ServerHello(Who, u8),
-    /// HELLO of a session long open arrives; only a bug acts on it.
-    ServerOldHello(Who),
+    /// CONFIRM arrives.
+    ServerConfirm(Who, u8),
+    /// CONFIRM of a session long open arrives; only a bug acts on it.
+    ServerOldConfirm(Who),
     /// A surrender arrives.
     ServerSurrender(Who),
     /// A release, or a receipt "not held", arrives.
@@ -145,10 +145,10 @@ impl LeaseModel {
             Step::Renew(who) => agent::renew(next, who),
             Step::Release(who) => agent::release(next, who, rules),
             Step::UserStops(who) => agent::user_stops(next, who),
-            Step::Hello(who) => agent::hello(next, who),
+            Step::Confirm(who) => agent::confirm(next, who),
             Step::AcquireAnswered(who, age) => agent::acquire_answered(next, who, age, rules, seen),
             Step::RenewAnswered(who, age) => agent::keepalive_answered(next, who, age, rules, seen),
-            Step::Welcome(who, age) => agent::welcome(next, who, age, rules, seen),
+            Step::Opened(who, age) => agent::opened(next, who, age, rules, seen),
             Step::Nack(who) => agent::nack(next, who, rules, seen),
             Step::Comply(generation) => agent::comply(next, next.about(generation).owner(), generation, rules),
             Step::Keep(generation) => agent::keep(next, generation),
@@ -158,8 +158,8 @@ impl LeaseModel {
             Step::Grant(who) => server::grant_waiter(next, who, seen),
             Step::ServerAcquire(who, age) => server::acquire(next, who, age, rules, seen),
             Step::ServerRenew(who, age) => server::renew(next, who, age, rules),
-            Step::ServerHello(who, age) => server::hello(next, who, age, rules),
-            Step::ServerOldHello(who) => server::old_hello(next, who),
+            Step::ServerConfirm(who, age) => server::confirm(next, who, age, rules),
+            Step::ServerOldConfirm(who) => server::old_confirm(next, who),
             Step::ServerSurrender(who) => server::surrendered(next, who, seen),
             Step::ServerRelease(generation) => server::release(next, generation, rules, seen),
             Step::ServerReceipt(generation) => server::receipt(next, generation, rules, seen),
@@ -178,19 +178,19 @@ impl LeaseModel {
         may(agent.phase == Phase::Open && !wire.renew.has(0), Step::Renew(who));
         may(agent.phase == Phase::Open && agent.lock != 0, Step::Release(who));
         may(agent.user != 0, Step::UserStops(who));
-        may(agent.phase != Phase::Open && !wire.hello.has(0), Step::Hello(who));
+        may(agent.phase != Phase::Open && !wire.confirm.has(0), Step::Confirm(who));
         may(wire.nack, Step::Nack(who));
         wire.answer.each().for_each(|age| may(true, Step::AcquireAnswered(who, age)));
         wire.renewed.each().for_each(|age| may(true, Step::RenewAnswered(who, age)));
-        wire.welcome.each().for_each(|age| may(true, Step::Welcome(who, age)));
+        wire.opened.each().for_each(|age| may(true, Step::Opened(who, age)));
 
         may(server::may_give_up(state, who), Step::GiveUp(who));
         may(server::may_steal(state, who), Step::Steal(who));
         may(server::may_grant(state, who), Step::Grant(who));
         wire.acquire.each().for_each(|age| may(true, Step::ServerAcquire(who, age)));
         wire.renew.each().for_each(|age| may(true, Step::ServerRenew(who, age)));
-        wire.hello.each().for_each(|age| may(true, Step::ServerHello(who, age)));
-        may(wire.old_hello && state.sessions[who].standing != Standing::Good, Step::ServerOldHello(who));
+        wire.confirm.each().for_each(|age| may(true, Step::ServerConfirm(who, age)));
+        may(wire.old_confirm && state.sessions[who].standing != Standing::Good, Step::ServerOldConfirm(who));
         may(agent::has_surrendered(state, who, rules), Step::ServerSurrender(who));
     }
 

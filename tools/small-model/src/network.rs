@@ -71,12 +71,12 @@ pub struct Wire {
     pub renew: Ages,
     /// Answers to keep-alives, by the age of the transmission echoed.
     pub renewed: Ages,
-    /// HELLOs of the session that the agent is opening.
-    pub hello: Ages,
-    /// WELCOMEs, by the age of the HELLO echoed.
-    pub welcome: Ages,
-    /// A HELLO of the session that is open by now; kept only where a bug acts on it.
-    pub old_hello: bool,
+    /// CONFIRMs of the session that the agent is opening.
+    pub confirm: Ages,
+    /// OPENEDs, by the age of the CONFIRM echoed.
+    pub opened: Ages,
+    /// A CONFIRM of the session that is open by now; kept only where a bug acts on it.
+    pub old_confirm: bool,
     /// A NACK for the present session.
     pub nack: bool,
 }
@@ -96,7 +96,7 @@ impl Wire {
 
     /// One tick passes.
     pub fn tick(&mut self, tau: u8) {
-        for ages in [&mut self.acquire, &mut self.answer, &mut self.renew, &mut self.renewed, &mut self.hello, &mut self.welcome] {
+        for ages in [&mut self.acquire, &mut self.answer, &mut self.renew, &mut self.renewed, &mut self.confirm, &mut self.opened] {
             ages.grow_older(tau);
         }
     }
@@ -105,7 +105,7 @@ impl Wire {
     /// is useless stays useless.
     pub fn tidy(&mut self, rules: &Rules, lease: u8) {
         self.renewed.drop_useless(rules, lease);
-        for ages in [&mut self.acquire, &mut self.answer, &mut self.renew, &mut self.hello, &mut self.welcome] {
+        for ages in [&mut self.acquire, &mut self.answer, &mut self.renew, &mut self.confirm, &mut self.opened] {
             ages.merge_useless(rules, lease);
         }
     }
@@ -113,7 +113,7 @@ impl Wire {
     /// Keeps of each message the youngest transmission. An older one gives a shorter lease and is otherwise the same, and whatever
     /// an agent with the shorter lease does, one with the longer lease may do too.
     pub fn keep_youngest(&mut self) {
-        for ages in [&mut self.acquire, &mut self.answer, &mut self.renew, &mut self.renewed, &mut self.hello, &mut self.welcome] {
+        for ages in [&mut self.acquire, &mut self.answer, &mut self.renew, &mut self.renewed, &mut self.confirm, &mut self.opened] {
             ages.keep_youngest();
         }
     }

@@ -230,13 +230,13 @@ pub fn surrendered(state: &mut State, who: Who, seen: &Seen) {
     end_holder(state, who, None);
 }
 
-/// A HELLO sent `age` ticks ago, of the session that the agent is opening.
-pub fn hello(state: &mut State, who: Who, age: u8, rules: &Rules) {
+/// A CONFIRM sent `age` ticks ago, of the session that the agent is opening.
+pub fn confirm(state: &mut State, who: Who, age: u8, rules: &Rules) {
     if !state.sessions[who].unknown_to_agent {
         open(state, who, rules);
     }
     if state.sessions[who].standing == Standing::Good {
-        state.wires[who].welcome.add(age);
+        state.wires[who].opened.add(age);
         answered(state, who);
     }
 }
@@ -251,15 +251,15 @@ fn open(state: &mut State, who: Who, rules: &Rules) {
         state.lock.owed = if fresh { rules.wait() } else { former.owed };
         let held = state.lock.held;
         state.about_mut(held).forget(Generation::DEMAND | Generation::GRANT);
-        if rules.has(Bug::HelloFreesAtOnce) {
+        if rules.has(Bug::ConfirmFreesAtOnce) {
             state.lock = Lock::default();
         }
     }
     state.sessions[who] = Session { unknown_to_agent: true, ..Session::default() };
 }
 
-/// A repeated HELLO of the session that the agent has by now: only a bug acts on it.
-pub fn old_hello(state: &mut State, who: Who) {
+/// A repeated CONFIRM of the session that the agent has by now: only a bug acts on it.
+pub fn old_confirm(state: &mut State, who: Who) {
     let session = &mut state.sessions[who];
     session.standing = Standing::Good;
     session.timer = 0;

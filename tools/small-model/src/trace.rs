@@ -124,7 +124,7 @@ impl Frame {
             Step::Renew(who) => (self.agents[who], "sends a keep-alive".to_owned()),
             Step::Release(who) => (self.agents[who], format!("gives {} back: sends its release", self.g(self.state.agents[who].lock))),
             Step::UserStops(who) => (self.agents[who], "its user stops".to_owned()),
-            Step::Hello(who) => (self.agents[who], "sends HELLO for another session".to_owned()),
+            Step::Confirm(who) => (self.agents[who], "sends CONFIRM for another session".to_owned()),
             Step::AcquireAnswered(who, age) => {
                 let said = match self.state.sessions[who].outcome {
                     Outcome::Granted(generation) if generation > self.state.agents[who].disowned => {
@@ -136,7 +136,7 @@ impl Frame {
                 (self.agents[who], format!("gets the answer to its lock request {}: {said}", sent(age, rules)))
             }
             Step::RenewAnswered(who, age) => (self.agents[who], format!("gets the answer to its keep-alive {}", sent(age, rules))),
-            Step::Welcome(who, age) => (self.agents[who], format!("gets WELCOME to its HELLO {}", sent(age, rules))),
+            Step::Opened(who, age) => (self.agents[who], format!("gets OPENED to its CONFIRM {}", sent(age, rules))),
             Step::Nack(who) => (self.agents[who], "gets NACK: its session is lost".to_owned()),
             Step::Comply(generation) => (self.owner(generation), self.complies(generation)),
             Step::Keep(generation) => {
@@ -167,10 +167,10 @@ impl Frame {
             Step::ServerRenew(who, age) => {
                 format!("gets a keep-alive of {}, {}: {}", self.agents[who], sent(age, rules), self.served(who, next, "ACK"))
             }
-            Step::ServerHello(who, age) => {
-                format!("gets the HELLO of {}, {}: WELCOME to another session", self.agents[who], sent(age, rules))
+            Step::ServerConfirm(who, age) => {
+                format!("gets the CONFIRM of {}, {}: OPENED to another session", self.agents[who], sent(age, rules))
             }
-            Step::ServerOldHello(who) => format!("gets a HELLO of {} once more", self.agents[who]),
+            Step::ServerOldConfirm(who) => format!("gets a CONFIRM of {} once more", self.agents[who]),
             Step::ServerSurrender(who) => format!("gets the surrender of {}: its lock is free", self.agents[who]),
             Step::ServerRelease(generation) => {
                 let frees = if self.state.lock.held != 0 && next.state.lock.held == 0 { "the lock is free" } else { "nothing to free" };

@@ -2,7 +2,7 @@
 
 -- Whether the message may stand in a datagram with this header.
 local function in_place(kind, header)
-  local handshake = kind.lane == "Handshake" or kind.name == "WELCOME"
+  local handshake = kind.lane == "Handshake"
   return handshake == header.sessionless and (kind.direction == "server") == header.from_server
 end
 

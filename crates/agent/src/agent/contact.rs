@@ -4,7 +4,7 @@
 //! A lease that nothing opportunistic has renewed by the end of *valid* is renewed on purpose, lapses, or its session ends, by the idle policy;
 //! this runs in the very turn that does the agent's work, so that a keep-alive says that the agent works. A hint, or silence while the lease
 //! runs out, begins a handshake that continues the session: a server that holds it answers KNOWN, so asking is harmless, and keep-alives go on
-//! meanwhile. None of it changes the session or its lease; only an answer in the session, a NACK, or WELCOME of another session does. Timers
+//! meanwhile. None of it changes the session or its lease; only an answer in the session, a NACK, or OPENED of another session does. Timers
 //! run only when the socket was found empty, so an answer that has arrived is never taken for silence.
 
 use crate::agent::{Agent, Closing};
@@ -12,7 +12,7 @@ use crate::api::Phase;
 use crate::call::Timer;
 use crate::config::IdlePolicy;
 use crate::lease::Renewal;
-use crate::session::handshake::PAUSE_MAX;
+use crate::session::handshake::{Handshake, PAUSE_MAX};
 use crate::stats::Dropped;
 use crate::transport::{Channel, RTO_LONGEST};
 use cistern_link::bugs::{self, Bug};
@@ -178,7 +178,7 @@ impl Agent {
     /// The lease runs out, and the server is silent: it may have been started anew, and its hints been lost.
     pub(super) fn verify_if_silent(&mut self) {
         let Some(channel) = self.sessions.channel() else { return };
-        let asking = channel.is_awaiting() || channel.is_keeping();
+        let asking = channel.is_awaiting() || channel.is_keeping() || channel.is_confirming();
         let silent = asking && !channel.is_dormant() && channel.unheard() >= SILENCE_IN_DOUBT;
         // In a reclaim the lease of before runs out in any case; what is asked for then is asked in the session that was just opened.
         let runs_out = self.lease.session_phase(self.now) != Phase::Valid;
@@ -200,11 +200,14 @@ impl Agent {
 
     /// KNOWN: the server holds the session. Only an answer in it can renew, so one is asked for where KNOWN came from.
     pub(super) fn known_is_said(&mut self, path: Path, known: &Known) {
-        let own = self.sessions.channel().is_some_and(|channel| channel.session() == known.session);
-        let Some(sent) = self.answer_to(known.handshake, known.echo).filter(|_| own) else {
+        let own = self.sessions.present() == Some(known.session);
+        let offer = self.handshake.as_mut().and_then(Handshake::offer).filter(|_| own);
+        let Some(sent) = offer.and_then(|offer| offer.channel.sent_at(known.echo)) else {
             return self.dropped(Dropped::StrayHandshake);
         };
-        self.end_handshake();
+        // What was offered is not open, and never will be.
+        self.handshake = None;
+        self.timers.cancel(Timer::Handshake);
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# KNOWN MUST NOT renew a lease, move or prove an address, retire a request, stand for a receipt, or rescue or end a session.
         if bugs::is(Bug::H2) {

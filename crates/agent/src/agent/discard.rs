@@ -85,6 +85,8 @@ impl Agent {
         //# After an accepted NACK the agent MUST NOT renew the session, use what it holds under it, or install anything of it, in whatever
         //# order messages arrive.
         let id = self.sessions.present()?;
+        // It was asked for in place of the one that is left.
+        self.start_over();
         self.timers.cancel_where(Timer::is_of_session);
         let flights = match exit {
             Exit::Source => {

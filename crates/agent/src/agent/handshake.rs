@@ -1,21 +1,23 @@
 //! Opening and verifying a session: when a handshake begins and ends, what it says, and what its answers lead to (`wire-spec.md` 6.1, 11.6).
 //!
-//! One handshake at a time; an agent that needs no session opens none.
+//! One handshake at a time; an agent that needs no session opens none. WELCOME changes nothing: it only tells where CONFIRM is to be sent. If
+//! there is no session, the first requests go with that; if there is one, it goes on until the server has said in the new one what becomes of it.
 
 use crate::agent::{Agent, Closing};
 use crate::api::{Event, OpError};
 use crate::call::{self, Timer};
 use crate::lease::Renewal;
-use crate::session::handshake::{Handshake, Judgement, PAUSE_MAX, ServerIdentity, unbelievable};
+use crate::session::handshake::{Handshake, Judgement, Offer, PAUSE_MAX, ServerIdentity, unbelievable};
 use crate::stats::Dropped;
-use crate::transport::{Channel, Cx, Opened};
+use crate::transport::{Agreed, Channel, Cx};
 use crate::users::Watches;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Path, Question};
 use cistern_wire::limits::{COOKIE_MAX, VERSION};
-use cistern_wire::{Bytes8, Challenge, Hello, List, Refuse, RefuseReason, SessionFate, SessionId, Welcome};
+use cistern_wire::{Bytes8, Challenge, Header, Hello, Message, Messages, Opened, Refuse, RefuseReason, SessionFate, SessionId, Welcome};
 use core::time::Duration;
 use log::{debug, info, warn};
 
@@ -59,14 +61,35 @@ impl Agent {
     }
 
     pub(super) fn end_handshake(&mut self) {
-        if self.handshake.take().is_some() {
-            self.timers.cancel(Timer::Handshake);
+        let Some(handshake) = self.handshake.take() else { return };
+        self.timers.cancel(Timer::Handshake);
+        self.decline(handshake.into_offer());
+    }
+
+    /// A session that was offered is not wanted. If CONFIRM was sent it may be open.
+    fn decline(&mut self, offer: Option<Offer>) {
+        if let Some(Offer { channel, .. }) = offer.filter(|offer| offer.channel.is_used()) {
+            self.sessions.decline(*channel);
         }
+    }
+
+    /// What was offered is worth nothing, or asked for by an agent that had a session: another one is asked for. Without an offer nothing
+    /// happens.
+    pub(super) fn start_over(&mut self) {
+        let Some(mut opening) = self.handshake.take_if(|opening| opening.is_confirming()) else { return };
+        let begin = self.now.plus(self.spread());
+        let offer = opening.start_over(self.now, &mut self.rng);
+        self.decline(offer);
+        self.handshake = Some(opening);
+        self.time(Timer::Handshake, Some(begin), Question::Waited);
     }
 
     /// The pause before HELLO is over.
     pub(super) fn hello_is_due(&mut self) {
         let (addresses, verifying) = (self.servers.len(), self.sessions.channel().is_some());
+        if self.handshake.as_ref().is_some_and(Handshake::is_in_vain) {
+            return self.start_over();
+        }
         if self.handshake.as_mut().is_some_and(|opening| opening.pause_is_over(addresses, verifying)) {
             self.tell_no_session(OpError::Unreachable);
         }
@@ -82,15 +105,20 @@ impl Agent {
         }
     }
 
-    /// Makes the next HELLO, if one is due.
+    /// Makes the next HELLO, or the next CONFIRM of what was offered, if one is due.
     pub(super) fn next_hello(&mut self, buf: &mut Vec<u8>) -> Option<Path> {
         let now = self.now;
         self.handshake.as_ref().filter(|opening| opening.is_due())?;
-        let former = self.sessions.claims();
         // While the lease of a session that is verified runs, no pause may be a large part of it.
         let runs = self.sessions.channel().filter(|_| self.lease.certain(now)).map(|channel| channel.tau() / 8);
         let pause_max = runs.map_or(PAUSE_MAX, |pause| PAUSE_MAX.min(pause));
         let Self { handshake: opening, identity, known, config, servers, rng, timers, .. } = self;
+        let opening = opening.as_mut()?;
+        if opening.is_confirming() {
+            let channel = opening.confirms()?;
+            channel.set_rto_cap(pause_max);
+            return channel.confirm(&mut Cx { now, timers, rng }, buf);
+        }
         let known = known.unwrap_or_default();
         let hello = Hello {
             window: config.window,
@@ -102,10 +130,9 @@ impl Agent {
             server_incarnation: known.incarnation,
             lease_us: u64::try_from(config.lease.as_micros()).unwrap_or(u64::MAX),
             label: Bytes8(&identity.label),
-            former: List::of(&former),
             ..Hello::new(identity.agent, 0)
         };
-        let address = opening.as_mut()?.poll_transmit(&mut Cx { now, timers, rng }, hello, pause_max, buf)?;
+        let address = opening.poll_transmit(&mut Cx { now, timers, rng }, hello, pause_max, buf)?;
         servers.get(address).copied().map(Path::to)
     }
 
@@ -154,8 +181,9 @@ impl Agent {
         }
     }
 
-    pub(super) fn welcomed(&mut self, path: Path, welcome: &Welcome<'_>) {
-        let Some(sent) = self.handshake.as_ref().and_then(|opening| opening.sent_at(welcome.handshake, welcome.echo)) else {
+    pub(super) fn welcomed(&mut self, path: Path, welcome: &Welcome) {
+        let asked = self.handshake.as_ref().filter(|opening| !opening.is_confirming());
+        let Some(sent) = asked.and_then(|opening| opening.sent_at(welcome.handshake, welcome.echo)) else {
             return self.dropped(Dropped::StrayHandshake);
         };
         //= wire-spec.md#10-2-agreeing-on-a-version
@@ -163,17 +191,12 @@ impl Agent {
         if welcome.version != VERSION {
             return self.no_session_here(OpError::Refused(RefuseReason::Version), 0);
         }
-        let tau = Duration::from_micros(welcome.lease_us);
-        //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# An agent that has a session MUST take no WELCOME that does not tell its fate.
-        let present = self.sessions.present();
-        let tells = present.is_none_or(|present| welcome.former.into_iter().any(|told| told.session == present));
-        let other = !self.sessions.is_former(welcome.session) && present != Some(welcome.session);
+        let other = !self.sessions.is_former(welcome.session) && self.sessions.present() != Some(welcome.session);
         if let Some((field, rule)) = unbelievable(welcome, &self.config) {
             self.warn_of_offer(path, field, rule, welcome);
             return self.dropped(Dropped::BadWelcome);
         }
-        if !tells || !other {
+        if !other {
             return self.dropped(Dropped::BadWelcome);
         }
         let server = ServerIdentity::of(welcome);
@@ -191,43 +214,24 @@ impl Agent {
                 return self.no_session_here(OpError::AnotherServer, 0);
             }
         }
-        self.open_session(path, welcome, sent, tau, server);
+        self.take_offer(path, welcome, sent, server);
     }
 
     /// Says once in a handshake why a session that was offered is not taken.
-    fn warn_of_offer(&mut self, path: Path, field: &str, rule: &str, welcome: &Welcome<'_>) {
+    fn warn_of_offer(&mut self, path: Path, field: &str, rule: &str, welcome: &Welcome) {
         if self.handshake.as_mut().is_some_and(Handshake::warns) {
             let who = &self.who;
             warn!("{who}: {} offers a session that is not taken: its {field} must be {rule}; it offers {welcome:?}", path.remote);
         }
     }
 
-    fn open_session(&mut self, path: Path, welcome: &Welcome<'_>, sent: Instant, tau: Duration, server: ServerIdentity) {
-        let fates: BTreeMap<SessionId, SessionFate> = welcome.former.into_iter().map(|told| (told.session, told.fate)).collect();
-        self.leave_session(&fates);
-        self.sessions.ended(&mut self.timers, |session| fates.get(&session) == Some(&SessionFate::Ended));
-        if self.offered.is_some_and(|offered| offered.store != server.store) {
-            // What another store says of mutations means nothing.
-            self.abandon_outcomes(None);
-            // Nor do its objects' numbers.
-            self.with_watches(Watches::lose_all);
-        }
-        let Some((first_sent, address, rtt)) = self.handshake.take().map(Handshake::into_session) else { return };
-        self.timers.cancel(Timer::Handshake);
+    /// WELCOME is taken: CONFIRM goes to where it came from.
+    fn take_offer(&mut self, path: Path, welcome: &Welcome, sent: Instant, server: ServerIdentity) {
+        let Some((first_sent, address, rtt)) = self.handshake.as_ref().map(Handshake::agreed) else { return };
+        let tau = Duration::from_micros(welcome.lease_us);
         let max_datagram = welcome.max_datagram.min(self.config.max_datagram);
-        self.offered = Some(server);
-        let promised = if bugs::is(Bug::M3b) { tau + tau * welcome.delta_ppm / 1_000_000 } else { tau };
-        // Whoever asked for a long lease wants to have most of it left when the server goes away.
-        let asked = !self.config.lease.is_zero();
-        let renew_within = if asked { RENEW_WITHIN_LEAST.max(tau / RENEW_WITHIN_PART) } else { tau };
-        self.lease.open(promised, renew_within);
-        self.lease.renew(sent, Renewal::Opening);
-        if self.reclaim.is_none() {
-            self.cache.session_opened();
-        }
-        self.tasks.set_datagram(max_datagram.into());
         let address = self.servers.iter().position(|server| *server == path.remote).unwrap_or(address);
-        self.sessions.open(Channel::new(Opened {
+        let channel = Channel::new(Agreed {
             session: welcome.session,
             address,
             path: self.servers.get(address).copied().map_or_else(|| Path::to(([0; 4], 0).into()), Path::to),
@@ -238,10 +242,121 @@ impl Agent {
             window: welcome.window.min(self.config.window),
             max_datagram: max_datagram.into(),
             rtt,
-        }));
+            former: self.sessions.claims(),
+        });
+        // Whoever asked for a long lease wants to have most of it left when the server goes away.
+        let asked = !self.config.lease.is_zero();
+        let offer = Offer {
+            channel: Box::new(channel),
+            server,
+            tau: if bugs::is(Bug::M3b) { tau + tau * welcome.delta_ppm / 1_000_000 } else { tau },
+            renew_within: if asked { RENEW_WITHIN_LEAST.max(tau / RENEW_WITHIN_PART) } else { tau },
+            max_datagram,
+        };
+        debug!("{}: session {} is offered; lease {tau:?}", self.who, welcome.session);
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# WELCOME MUST NOT renew a lease, and MUST NOT change or end a session that the agent has.
+        if self.sessions.present().is_none() {
+            self.end_handshake();
+            self.adopt(offer);
+            if bugs::is(Bug::H5) {
+                self.lease.renew(sent, Renewal::Opening);
+            }
+        } else if let Some(opening) = &mut self.handshake {
+            opening.offered(offer);
+            self.timers.cancel(Timer::Handshake);
+        }
+    }
+
+    /// A session becomes the present one. Nothing is usable under its lease before the server has answered in it.
+    fn adopt(&mut self, offer: Offer) {
+        let Offer { channel, server, tau, renew_within, max_datagram } = offer;
+        self.offered = Some(server);
+        self.lease.open(tau, renew_within);
+        if self.reclaim.is_none() {
+            self.cache.session_opened();
+        }
+        self.tasks.set_datagram(max_datagram.into());
+        self.sessions.open(channel);
+    }
+
+    /// A datagram of a session that was offered, while another one is present.
+    pub(super) fn of_offer(&mut self, path: Path, header: Header, messages: Messages<'_>) {
+        let Some(offer) = self.handshake.as_mut().and_then(Handshake::offer) else { return };
+        if let (Some(Message::Hint(hint)), 1) = ({ messages }.next(), messages.count()) {
+            //= wire-spec.md#11-6-sessions-handshake-and-paths
+            //# An agent MUST act on a HINT only if it echoes a packet that the agent sent and still remembers.
+            let own = offer.channel.sent_at(hint.echo).is_some();
+            return if own { self.start_over() } else { self.dropped(Dropped::StrayHint) };
+        }
+        if let Err(reason) = offer.channel.judge(header.packet) {
+            return self.dropped(reason);
+        }
+        offer.channel.note(header.packet);
+        for message in messages {
+            match message {
+                Message::Known(known) => return self.known_is_said(path, &known),
+                Message::Opened(opened) => {
+                    self.leave_for_offer(&opened);
+                    // What else is in the datagram comes again.
+                    return;
+                }
+                // It is over before it was open.
+                Message::Nack(nack) if self.is_offered_to(nack.echo) => return self.start_over(),
+                _ => self.dropped(Dropped::UnknownSession),
+            }
+        }
+    }
+
+    /// Whether this was sent in the session that was offered.
+    fn is_offered_to(&mut self, echo: u64) -> bool {
+        self.handshake.as_mut().and_then(Handshake::offer).is_some_and(|offer| offer.channel.was_sent(echo))
+    }
+
+    /// OPENED has come in the session that was offered: it takes the place of the present one.
+    fn leave_for_offer(&mut self, opened: &Opened<'_>) {
+        let sent = self.is_offered_to(opened.echo);
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# An agent that has a session MUST take no OPENED that does not tell its fate.
+        let tells = self.sessions.present().is_none_or(|present| opened.former.into_iter().any(|told| told.session == present));
+        if !sent || !tells {
+            return self.dropped(if sent { Dropped::BadWelcome } else { Dropped::UnknownEcho });
+        }
+        if let Some(offer) = self.handshake.take().and_then(Handshake::into_offer) {
+            self.timers.cancel(Timer::Handshake);
+            self.leave_session(&fates_of(opened));
+            self.adopt(offer);
+            self.opened(opened);
+        }
+    }
+
+    /// OPENED has come in the present session.
+    pub(super) fn opened(&mut self, opened: &Opened<'_>) {
+        let first = self.sessions.channel().is_some_and(Channel::is_confirming);
+        if !self.renew(opened.echo, Renewal::Opening, false) {
+            return;
+        }
+        self.control_answered(opened.serial);
+        let Some(channel) = self.sessions.channel().filter(|channel| first && !channel.is_confirming()) else { return };
+        let (session, tau) = (channel.session(), channel.tau());
+        let fates = fates_of(opened);
+        self.sessions.ended(&mut self.timers, |session| fates.get(&session) == Some(&SessionFate::Ended));
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# The identity of a server that has not answered CONFIRM MUST NOT bind an agent.
+        let before = core::mem::replace(&mut self.known, self.offered);
+        if before.is_some_and(|before| self.offered.is_some_and(|server| before.store != server.store)) {
+            // What another store says of mutations means nothing.
+            self.abandon_outcomes(None);
+            // Nor do its objects' numbers.
+            self.with_watches(Watches::lose_all);
+        }
         self.ask_outcomes();
         self.with_watches(Watches::session_opened);
-        info!("{}: session {} is open; lease {tau:?}", self.who, welcome.session);
-        self.events.push_back(Event::SessionOpened { session: welcome.session });
+        info!("{}: session {session} is open; lease {tau:?}", self.who);
+        self.events.push_back(Event::SessionOpened { session });
     }
+}
+
+fn fates_of(opened: &Opened<'_>) -> BTreeMap<SessionId, SessionFate> {
+    opened.former.into_iter().map(|told| (told.session, told.fate)).collect()
 }

@@ -45,6 +45,9 @@ impl Agent {
         match judged {
             Some(judged) => self.of_session(path, header, judged, datagram.messages()),
             None if header.session.0 == 0 => self.handshake(path, datagram.messages()),
+            None if self.handshake.as_ref().is_some_and(|opening| opening.offers(header.session)) => {
+                self.of_offer(path, header, datagram.messages());
+            }
             None => match self.sessions.channel().filter(|_| bugs::is(Bug::M8)) {
                 Some(channel) => {
                     let packet = channel.unused_packet();
@@ -70,7 +73,6 @@ impl Agent {
         for message in messages {
             match message {
                 Message::Challenge(challenge) => self.challenged(path, &challenge),
-                Message::Known(known) => self.known_is_said(path, &known),
                 Message::Welcome(welcome) => self.welcomed(path, &welcome),
                 Message::Refuse(refuse) => self.refused(&refuse),
                 // The decoder lets nothing else through in session 0.
@@ -131,6 +133,7 @@ impl Agent {
             }
             Message::Released(released) => self.released(&released),
             Message::Cancelled(cancelled) => self.cancelled(&cancelled),
+            Message::Opened(opened) => self.opened(&opened),
             Message::Ended(ended) => {
                 if self.sessions.channel().is_some_and(|channel| channel.was_sent(ended.echo)) {
                     self.closed();
@@ -151,6 +154,8 @@ impl Agent {
             // A NACK that echoes nothing of this agent's, or a hint among other messages.
             Message::Nack(_) => self.dropped(Dropped::UnknownEcho),
             Message::Hint(_) => self.dropped(Dropped::StrayHint),
+            // It has named no session that goes on.
+            Message::Known(_) => self.dropped(Dropped::StrayHandshake),
             // The decoder lets no other kind through.
             other => debug_assert!(false, "{} came from a server in a session", other.kind().name()),
         }
@@ -159,7 +164,7 @@ impl Agent {
     /// Takes an answer that renews. False if it answers nothing that was ever sent in this session: then it is no answer at all.
     ///
     /// `prompt`: it was made on receipt of what it echoes, so it measures the round trip.
-    fn renew(&mut self, echo: u64, by: Renewal, prompt: bool) -> bool {
+    pub(super) fn renew(&mut self, echo: u64, by: Renewal, prompt: bool) -> bool {
         let Some(channel) = self.sessions.channel_mut() else { return false };
         let (id, tau) = (channel.session(), channel.tau());
         let sent = match channel.answered(self.now, echo, prompt) {
@@ -170,13 +175,10 @@ impl Agent {
                 return false;
             }
         };
-        if self.handshake.as_ref().is_some_and(|opening| sent.waited(opening.began())) {
-            // What is asked by it is answered: the server holds the session.
+        if self.handshake.as_ref().is_some_and(|opening| sent.waited(opening.began()) && !opening.is_confirming()) {
+            // What is asked by it is answered: the server holds the session. Once CONFIRM is out, its answer is waited for.
             self.end_handshake();
         }
-        //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# The identity of a server that has answered nothing in the session that it opened MUST NOT bind an agent.
-        self.known = self.offered;
         // Both are what the exclusion of others rests on; to go on without them would be worse than to stop.
         assert!(!self.sessions.is_former(id), "a session that is over renews nothing");
         if by == Renewal::Opportunistic && !self.config.opportunistic {
@@ -275,7 +277,7 @@ impl Agent {
         }
     }
 
-    fn control_answered(&mut self, serial: u64) {
+    pub(super) fn control_answered(&mut self, serial: u64) {
         if let Some(channel) = self.sessions.channel_mut() {
             channel.control_answered(&mut self.timers, serial);
         }

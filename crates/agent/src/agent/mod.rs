@@ -85,9 +85,9 @@ pub struct Agent {
     handshake: Option<Handshake>,
     /// Locks of former sessions are being taken over into the present one.
     reclaim: Option<Reclaim>,
-    /// The server as last seen.
+    /// The server as last seen: one that has opened a session.
     known: Option<ServerIdentity>,
-    /// What the WELCOME of the newest session said of the server: it is known once it has answered something in that session.
+    /// What the WELCOME of the present session said of the server: it is known once it has opened that.
     offered: Option<ServerIdentity>,
     /// Not before this a handshake begins.
     not_before: Option<Instant>,

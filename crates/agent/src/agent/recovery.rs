@@ -25,7 +25,7 @@ use log::{debug, info, warn};
 
 /// Locks.
 impl Agent {
-    /// WELCOME has come, and takes the place of the present session, if there is one. What the server says of that decides: its locks
+    /// Another session is open, and takes the place of the present one, if there is one. What the server says of that decides: its locks
     /// are reclaimed, or it is over, and with it those that are being reclaimed.
     pub(super) fn leave_session(&mut self, fates: &BTreeMap<SessionId, SessionFate>) {
         let Some(present) = self.sessions.present() else { return };

@@ -159,7 +159,7 @@ impl Agent {
         let is_timed = |timer| self.timers.get(timer).is_some();
         let hello = self.handshake.as_ref().is_some_and(|opening| opening.is_due() || !is_timed(Timer::Handshake));
         let channel = self.sessions.channel();
-        let renews = |channel: &Channel| is_timed(Timer::Phase) || channel.is_keeping() || channel.is_awaiting();
+        let renews = |channel: &Channel| is_timed(Timer::Phase) || channel.is_keeping() || channel.is_awaiting() || channel.is_confirming();
         let sends = |channel: &Channel| channel.has_next(self.now, &self.queue, self.gate());
         [
             ("a handshake", hello),

@@ -1,13 +1,14 @@
 //! A handshake, for a session or to verify the present one; which server is taken, and what is believed of what it offers
 //! (`wire-spec.md` 6.1, 11.6).
 //!
-//! Not a server of another store, nor of an older state of the store that is known. One handshake has one number; the lease of a session
-//! begins at the send time of the very HELLO that WELCOME echoes.
+//! Not a server of another store, nor of an older state of the store that is known. One handshake has one number. An agent that has a session
+//! keeps it until the server has answered CONFIRM in the one that it offers: until then that is an [`Offer`], part of the handshake.
 
 use crate::api::OpError;
 use crate::call::Timer;
 use crate::config::{Config, LEASE_MIN};
-use crate::transport::Cx;
+use crate::transport::{Channel, Cx};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::{Instant, PacketCounter, Question, Rng, RoundTrip, SentLog, first_packet, is_first_packet};
 use cistern_wire::limits::{DATAGRAM_MIN, FEATURE_VOLATILE};
@@ -21,6 +22,9 @@ const TRIES_PER_ADDRESS: u32 = 3;
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// HELLOs whose send times are remembered: more than PAUSE_MAX apart, they span longer than any round trip.
 const SENT_MAX: usize = 64;
+/// CONFIRM is sent so often for the first offer; then another one is asked for, with twice the patience: the server's disk may be slow.
+const CONFIRMS: u32 = 8;
+const CONFIRMS_MAX: u32 = 64;
 /// So many challenges are answered at once; a server that sends more is answered no faster than it is asked.
 const CHALLENGES_AT_ONCE: u32 = 3;
 
@@ -43,7 +47,7 @@ pub(crate) enum Judgement {
 }
 
 impl ServerIdentity {
-    pub(crate) fn of(welcome: &Welcome<'_>) -> Self {
+    pub(crate) fn of(welcome: &Welcome) -> Self {
         let Welcome { store, epoch, server_incarnation, features, .. } = *welcome;
         //= wire-spec.md#10-3-features
         //# A receiver MUST ignore feature bits that it does not know.
@@ -69,12 +73,29 @@ impl ServerIdentity {
     }
 }
 
+/// A session that WELCOME has offered.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    pub(crate) channel: Box<Channel>,
+    pub(crate) server: ServerIdentity,
+    /// The lease period as the agent believes in it, and after how much of it the lease is renewed on purpose.
+    pub(crate) tau: Duration,
+    pub(crate) renew_within: Duration,
+    pub(crate) max_datagram: u16,
+}
+
 /// A handshake under way.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     handshake: u64,
     began: Instant,
     counter: PacketCounter,
+    /// HELLOs and CONFIRMs so far.
+    sent: u64,
+    /// What was offered and waits for the answer to CONFIRM, while another session is the present one.
+    offer: Option<Offer>,
+    /// CONFIRMs after which that is given up.
+    confirms_max: u32,
     /// With which number the session begins that it opens.
     first_packet: u64,
     log: SentLog,
@@ -104,6 +125,9 @@ impl Handshake {
             handshake: rng.nonzero_u64().get(),
             began: now,
             counter: PacketCounter::starting_at(1),
+            sent: 0,
+            offer: None,
+            confirms_max: CONFIRMS,
             //= wire-spec.md#3-2-packet-numbers
             //# All HELLOs of one handshake MUST name the same first packet number.
             first_packet: first_packet(rng),
@@ -128,12 +152,12 @@ impl Handshake {
         self.began
     }
 
-    /// How many HELLOs of it have gone out.
+    /// How many HELLOs and CONFIRMs of it have gone out.
     pub(crate) const fn sent(&self) -> u64 {
-        self.counter.count()
+        self.sent
     }
 
-    /// Whether HELLO is to be sent now.
+    /// Whether HELLO or CONFIRM is to be sent now.
     pub(crate) const fn is_due(&self) -> bool {
         self.due
     }
@@ -157,6 +181,9 @@ impl Handshake {
     /// The pause before HELLO is over. Whether every address has been tried in vain, and nothing is known of why.
     pub(crate) fn pause_is_over(&mut self, addresses: usize, verifying: bool) -> bool {
         self.due = true;
+        if self.offer.is_some() {
+            return false;
+        }
         // Keep-alives go to the address of the session; whoever verifies it asks at all of them.
         let most = if verifying && self.cookie.is_empty() { 1 } else { TRIES_PER_ADDRESS };
         if self.tries < most {
@@ -170,6 +197,7 @@ impl Handshake {
     /// Makes the next HELLO: `hello`, as this handshake says it. Gives the address to which it goes.
     pub(crate) fn poll_transmit(&mut self, cx: &mut Cx<'_>, hello: Hello<'_>, pause_max: Duration, buf: &mut Vec<u8>) -> Option<usize> {
         self.due = false;
+        self.sent += 1;
         let packet = self.counter.take()?;
         self.log.record(packet, cx.now);
         let (first_packet, cookie) = (self.first_packet, Bytes8(&self.cookie));
@@ -185,9 +213,51 @@ impl Handshake {
         Some(self.address)
     }
 
+    /// A session is offered, which takes the place of the present one if the server says so.
+    pub(crate) fn offered(&mut self, offer: Offer) {
+        (self.offer, self.due, self.tries) = (Some(offer), true, 0);
+    }
+
+    /// What was offered.
+    pub(crate) const fn offer(&mut self) -> Option<&mut Offer> {
+        self.offer.as_mut()
+    }
+
+    /// Whether this session was offered.
+    pub(crate) fn offers(&self, session: SessionId) -> bool {
+        self.offer.as_ref().is_some_and(|offer| offer.channel.session() == session)
+    }
+
+    /// Whether CONFIRM was sent, or is about to be.
+    pub(crate) const fn is_confirming(&self) -> bool {
+        self.offer.is_some()
+    }
+
+    /// The next CONFIRM goes out.
+    pub(crate) fn confirms(&mut self) -> Option<&mut Channel> {
+        self.due = false;
+        self.sent += 1;
+        self.tries += 1;
+        self.offer.as_mut().map(|offer| &mut *offer.channel)
+    }
+
+    /// Whether CONFIRM went out so often that the server cannot know the session any more.
+    pub(crate) const fn is_in_vain(&self) -> bool {
+        self.offer.is_some() && self.tries >= self.confirms_max
+    }
+
+    /// Another session is to be asked for. Gives what was offered.
+    pub(crate) fn start_over(&mut self, now: Instant, rng: &mut Rng) -> Option<Offer> {
+        let next = Self::new(now, rng, self.address, false);
+        let Self { began, sent, rtt, error, told, warned, offer, confirms_max, .. } = core::mem::replace(self, next);
+        self.confirms_max = CONFIRMS_MAX.min(2 * confirms_max);
+        (self.began, self.sent, self.rtt, self.error, self.told, self.warned) = (began, sent, rtt, error, told, warned);
+        offer
+    }
+
     /// When the HELLO was sent that an answer is about, if it is the first answer to that or a newer one.
     pub(crate) fn answer_to(&mut self, handshake: u64, echo: u64) -> Option<Instant> {
-        let sent = self.sent_at(handshake, echo).filter(|_| self.answered < echo)?;
+        let sent = self.sent_at(handshake, echo).filter(|_| self.answered < echo && !self.is_confirming())?;
         self.answered = echo;
         Some(sent)
     }
@@ -219,9 +289,14 @@ impl Handshake {
         hopeless
     }
 
-    /// What goes on into the session that it opens: the first packet number, the address, the round trip.
-    pub(crate) fn into_session(self) -> (u64, usize, RoundTrip) {
-        (self.first_packet, self.address, self.rtt)
+    /// What goes on into the session that is offered: the first packet number, the address, the round trip.
+    pub(crate) fn agreed(&self) -> (u64, usize, RoundTrip) {
+        (self.first_packet, self.address, self.rtt.clone())
+    }
+
+    /// What was offered, at its end.
+    pub(crate) fn into_offer(self) -> Option<Offer> {
+        self.offer
     }
 
     /// Goes on at the next address.
@@ -241,7 +316,7 @@ const DELIVERY_TIMEOUT_US: RangeInclusive<u32> = 1_000..=HOUR_US;
 
 /// The first field of a WELCOME with a value that no server gives, and what it must be. A window or datagram above what was asked for is
 /// none: less of it is used.
-pub(crate) fn unbelievable(welcome: &Welcome<'_>, config: &Config) -> Option<(&'static str, &'static str)> {
+pub(crate) fn unbelievable(welcome: &Welcome, config: &Config) -> Option<(&'static str, &'static str)> {
     let Welcome { session, handle, lease_us, delta_ppm, epsilon_us, delivery_timeout_us, window, max_datagram, first_packet, .. } =
         *welcome;
     let lease = Duration::from_micros(lease_us);

@@ -1,13 +1,13 @@
 //! The sessions of this agent: the present one, and former ones that are not known to have ended at the server, in one table.
 //!
 //! ```text
-//!  WELCOME ──▶ Open ─── WELCOME of another session, "reclaimable" ───▶ Source ─── RECLAIM_COMPLETE answered ──▶ (ended)
+//!  WELCOME ──▶ Open ─── OPENED of another session, "reclaimable" ────▶ Source ─── RECLAIM_COMPLETE answered ──▶ (ended)
 //!               │ │                                                      │
-//!               │ └─ NACK, WELCOME of another, idle, close ──▶ Lost ◀────┘ not reclaimable any more, or the present session lost
+//!               │ └─ NACK, OPENED of another, idle, close ──▶ Lost ◀─────┘ not reclaimable any more, or the present session lost
 //!               │                                               │
 //!        close, nobody uses a lock               nobody can use it any more, its outcomes are known
 //!               ▼                                               ▼
-//!            Closing ──▶ (ended)                             Ending ──▶ (ended)       ended: ENDED, NACK, WELCOME says so
+//!            Closing ──▶ (ended)                             Ending ──▶ (ended)       ended: ENDED, NACK, OPENED says so
 //! ```
 //!
 //! Invariants: at most one session has a channel, and it is the newest; a session is surrendered only after each of its local users has
@@ -118,10 +118,19 @@ impl Session {
 
 /// The present session.
 impl Sessions {
-    /// A session is open.
-    pub(crate) fn open(&mut self, channel: Channel) {
+    /// A session is the present one.
+    pub(crate) fn open(&mut self, channel: Box<Channel>) {
         debug_assert!(self.channel().is_none(), "one session at a time");
-        self.table.push(Session::new(channel.session(), SessionState::Open, Link::Channel(Box::new(channel))));
+        self.table.push(Session::new(channel.session(), SessionState::Open, Link::Channel(channel)));
+    }
+
+    /// A session was offered, is not wanted, and may be open all the same: the server is asked to end it.
+    pub(crate) fn decline(&mut self, channel: Channel) {
+        let (id, (sender, _)) = (channel.session(), channel.shut());
+        let ending = SessionState::Ending(Ending { reason: EndReason::Close, due: true, tries: 0 });
+        // The present one stays the last.
+        let place = self.table.len() - usize::from(self.channel().is_some());
+        self.table.insert(place, Session::new(id, ending, Link::Sender(sender)));
     }
 
     pub(crate) fn channel(&self) -> Option<&Channel> {
@@ -293,20 +302,19 @@ impl Sessions {
         })
     }
 
-    /// What HELLO says of the present session, which is verified if there is one, and of the former ones.
+    /// What CONFIRM says of the present session, which is verified if there is one, and of the former ones.
     pub(crate) fn claims(&self) -> Vec<FormerClaim> {
         let claim = |session: &Session| match session.state {
             SessionState::Open | SessionState::Closing => Claim::Continuing,
             SessionState::Source(_) => Claim::Reclaiming,
             //= wire-spec.md#11-6-sessions-handshake-and-paths
-            //# An agent MUST name a session lost or surrendered only after a NACK of it, after a WELCOME of another one, or after it closed
-            //# it.
+            //# An agent MUST name a session lost or surrendered only after a NACK of it, after OPENED of another one, or after it closed it.
             SessionState::Lost => Claim::Lost,
             SessionState::Ending(_) => Claim::Surrendered,
         };
         // Where not all can be named, those from which something can be reclaimed come first, and of them those that hold locks.
         //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# An agent that has a session MUST name it first in HELLO, as continuing.
+        //# An agent that has a session MUST name it first in CONFIRM, as continuing.
         let rank = |session: &Session| match &session.state {
             SessionState::Open | SessionState::Closing => 0,
             SessionState::Source(source) if source.has_unnamed() => 1,
@@ -315,7 +323,7 @@ impl Sessions {
         };
         let newest_first = self.table.iter().rev().filter(|session| session.source().is_none());
         //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# The agent MUST name in HELLO each former session that it does not know to have ended: lost, reclaiming or surrendered.
+        //# The agent MUST name in CONFIRM each former session that it does not know to have ended: lost, reclaiming or surrendered.
         let mut named: Vec<&Session> = self.table.iter().filter(|session| session.source().is_some()).chain(newest_first).collect();
         named.sort_by_key(|session| rank(session));
         named.truncate(FORMER_MAX);

@@ -25,9 +25,9 @@ fn closing_loses_the_locks_ends_the_commands_and_asks_until_it_is_answered() {
     assert_eq!(script.submit(Command::Ping), Submitted::Now(Err(OpError::Closed)));
     let sent = script.run(500);
     // Number 1 took the waiting request back, before it was clear that all ends.
-    assert!(sent.len() >= 2 && sent.iter().all(|(_, sent)| sent.messages() == [end(2)]));
+    assert!(sent.len() >= 2 && sent.iter().all(|(_, sent)| sent.messages() == [end(3)]));
     assert!(!script.agent.is_closed());
-    script.say(&[Ended { serial: 2, echo: sent[0].1.packet() }.into()]);
+    script.say(&[Ended { serial: 3, echo: sent[0].1.packet() }.into()]);
     assert!(script.agent.is_closed());
     assert!(matches!(script.events()[..], [Event::SessionEnded { session: SESSION, .. }]));
     script.asleep();
@@ -63,7 +63,7 @@ fn a_server_that_does_not_answer_is_not_waited_for_longer_than_set() {
 fn a_nack_is_as_good_an_end() {
     let mut script = Script::open(Config::default());
     script.agent.close(script.now());
-    let echo = script.sends(&[end(1)]);
+    let echo = script.sends(&[end(2)]);
     script.say(&[Nack { nonce: 0, echo, reason: NackReason::TimingOut, fate: Fate::Unknown }.into()]);
     assert!(script.agent.is_closed());
 }
@@ -80,7 +80,7 @@ fn while_it_closes_the_agent_holds_nothing_and_says_so() {
 }
 
 fn surrender() -> Message<'static> {
-    EndSession { serial: 1, reason: EndReason::Surrender }.into()
+    EndSession { serial: 2, reason: EndReason::Surrender }.into()
 }
 
 //= wire-spec.md#11-3-failure-and-ending
@@ -100,7 +100,7 @@ fn who_uses_a_lock_when_the_agent_closes_keeps_it_from_others_until_it_stops() {
     let sent = script.run(1);
     assert_eq!(sent[0].1.messages(), [surrender()]);
     script.drops = 1;
-    script.say(&[Ended { serial: 1, echo: sent[0].1.packet() }.into()]);
+    script.say(&[Ended { serial: 2, echo: sent[0].1.packet() }.into()]);
     assert!(script.agent.is_closed());
     assert!(matches!(script.events()[..], [Event::SessionEnded { session: SESSION, .. }]));
     script.asleep();
@@ -131,5 +131,5 @@ fn a_mutation_under_way_has_an_unknown_outcome() {
     script.turn();
     script.agent.close(script.now());
     script.hears(&[Script::failed(op, OpError::OutcomeUnknown)]);
-    script.sends(&[end(1)]);
+    script.sends(&[end(2)]);
 }

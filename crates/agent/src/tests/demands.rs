@@ -32,9 +32,9 @@ fn a_demand_is_receipted_and_complied_with_in_the_same_datagram() {
     script.cache(7, 2, 40);
     script.say(&[demand(1, 7, 40, Keep::Nothing)]);
     let items = [item(7, 40, Keep::Nothing)];
-    let echo = script.sends(&[receipt(1, ReceiptAnswer::Received), Release { serial: 1, items: List::of(&items) }.into()]);
+    let echo = script.sends(&[receipt(1, ReceiptAnswer::Received), Release { serial: 2, items: List::of(&items) }.into()]);
     assert!(matches!(script.submit(stat(7)), Submitted::Later(_)), "nothing is answered under it any more");
-    script.say(&[released(1, echo, &[back(7, 40, Keep::Nothing, 0)])]);
+    script.say(&[released(2, echo, &[back(7, 40, Keep::Nothing, 0)])]);
     assert_eq!(script.agent.view(script.now()).demands, 1);
 }
 
@@ -113,15 +113,15 @@ fn a_downgrade_keeps_what_is_cached_under_the_generation_that_the_answer_names()
     assert_eq!(script.events().len(), 1, "{op:?}");
     script.say(&[demand(1, 7, 40, Keep::Shared)]);
     let items = [item(7, 40, Keep::Shared)];
-    let echo = script.sends(&[receipt(1, ReceiptAnswer::Received), Release { serial: 1, items: List::of(&items) }.into()]);
+    let echo = script.sends(&[receipt(1, ReceiptAnswer::Received), Release { serial: 2, items: List::of(&items) }.into()]);
     script.is_cached(7);
     script.say(&[demand(1, 7, 40, Keep::Shared)]);
     script.sends(&[receipt(1, ReceiptAnswer::Received)]);
-    script.say(&[released(1, echo, &[back(7, 40, Keep::Shared, 46)])]);
+    script.say(&[released(2, echo, &[back(7, 40, Keep::Shared, 46)])]);
     script.is_cached(7);
     script.say(&[demand(2, 7, 46, Keep::Nothing)]);
     let items = [item(7, 46, Keep::Nothing)];
-    script.sends(&[receipt(2, ReceiptAnswer::Received), Release { serial: 2, items: List::of(&items) }.into()]);
+    script.sends(&[receipt(2, ReceiptAnswer::Received), Release { serial: 3, items: List::of(&items) }.into()]);
 }
 
 #[test]
@@ -131,10 +131,10 @@ fn a_release_is_sent_again_in_the_same_words_until_it_is_answered() {
     script.say(&[demand(1, 7, 40, Keep::Nothing)]);
     script.turn();
     let items = [item(7, 40, Keep::Nothing)];
-    let release: Message<'_> = Release { serial: 1, items: List::of(&items) }.into();
+    let release: Message<'_> = Release { serial: 2, items: List::of(&items) }.into();
     let again = script.run(400);
     assert!(again.len() >= 2 && again.iter().all(|(_, sent)| sent.messages() == [release]));
-    script.say(&[released(1, again[1].1.packet(), &[back(7, 40, Keep::Nothing, 0)])]);
+    script.say(&[released(2, again[1].1.packet(), &[back(7, 40, Keep::Nothing, 0)])]);
     script.silence(TAU_MS);
 }
 
@@ -190,6 +190,6 @@ fn a_lock_demanded_while_the_own_change_of_its_object_waits_is_given_up_at_once(
     let echo = sent.packet();
     script.say(&[cistern_wire::Pending { nonce: 3, echo }.into(), demand(1, 7, 40, Keep::Nothing)]);
     let items = [item(7, 40, Keep::Nothing)];
-    script.sends(&[receipt(1, ReceiptAnswer::Received), Release { serial: 1, items: List::of(&items) }.into()]);
+    script.sends(&[receipt(1, ReceiptAnswer::Received), Release { serial: 2, items: List::of(&items) }.into()]);
     script.hears(&[]);
 }

@@ -5,8 +5,8 @@ use crate::api::{Command, Event, LockEvent};
 use crate::config::Config;
 use alloc::vec::Vec;
 use cistern_wire::{
-    Bytes8, Challenge, Claim, Done, Fate, FormerClaim, Known, Message, Nack, NackReason, PathChallenge, PathResponse, Reply, SessionFate,
-    SessionId,
+    Bytes8, Challenge, Claim, Done, Fate, Hint, Known, Message, Nack, NackReason, PathChallenge, PathResponse, Reply, SessionFate,
+    SessionId, Welcome,
 };
 
 const SECOND: SessionId = SessionId(0xCD);
@@ -59,10 +59,30 @@ fn a_silent_server_is_asked_for_a_session_early_enough_to_take_the_locks_over_be
     assert!(!events.iter().any(|event| matches!(event, Event::Lock { .. })), "the holder sees nothing: {events:?}");
 }
 
-/// KNOWN, in answer to a HELLO.
+/// The server offers a session, and the agent asks in it whether its own goes on. Gives that datagram.
+fn confirming(script: &mut Script, hello: &Sent) -> Sent {
+    challenge(script, hello);
+    for _ in 0..800 {
+        for sent in script.turn() {
+            if sent.claims().is_some() {
+                assert_eq!(sent.claims(), Some([(SESSION, Claim::Continuing)].into()));
+                assert!(sent.datagram().header.session == SECOND && sent.messages().is_empty(), "alone: {:?}", sent.messages());
+                return sent;
+            }
+            if sent.datagram().header.session == SessionId(0) {
+                let (hello, echo) = hello_of(&sent);
+                script.say_outside(&[Welcome { session: SECOND, ..welcome(&hello, echo) }.into()]);
+            }
+        }
+        script.sleep(1);
+    }
+    panic!("no CONFIRM");
+}
+
+/// KNOWN, in answer to CONFIRM.
 fn known(script: &mut Script, sent: &Sent, session: SessionId) {
-    let (hello, echo) = hello_of(sent);
-    script.say_outside(&[Known { handshake: hello.handshake, echo, session }.into()]);
+    let known = Known { serial: 1, echo: sent.packet(), session };
+    script.say_in(SECOND, &[known.into()]);
 }
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
@@ -76,6 +96,7 @@ fn known_ends_the_verification_and_renews_nothing() {
     let mut script = Script::open(Config::default());
     let sent = silent(&mut script);
     let valid_until = script.agent.view(script.now()).valid_until;
+    let sent = confirming(&mut script, &sent);
     known(&mut script, &sent, SESSION);
     assert_eq!(script.agent.view(script.now()).valid_until, valid_until, "no lease rests on it");
     let sent = script.one();
@@ -90,17 +111,57 @@ fn known_ends_the_verification_and_renews_nothing() {
 }
 
 #[test]
-fn known_of_another_session_or_handshake_is_dropped() {
+fn known_of_another_session_or_to_no_confirm_is_dropped() {
     let mut script = Script::open(Config::default());
     let sent = silent(&mut script);
-    let (hello, echo) = hello_of(&sent);
-    let (handshake, session) = (hello.handshake, SESSION);
-    for stray in [Known { handshake, echo, session: SECOND }, Known { handshake: 1, echo, session }, Known { handshake, echo: 99, session }]
+    let sent = confirming(&mut script, &sent);
+    let echo = sent.packet();
+    for (packet, stray) in
+        [Known { serial: 1, echo, session: SECOND }, Known { serial: 1, echo: 99, session: SESSION }].into_iter().enumerate()
     {
-        script.say_outside(&[stray.into()]);
+        let bytes = Script::datagram(SECOND, 1 + packet as u64, &[stray.into()]);
+        script.deliver(&bytes);
         script.drops += 1;
     }
-    assert!(!hellos(&script.run(300)).is_empty(), "the verification goes on");
+    let again = script.run(300).into_iter().find(|(_, sent)| sent.datagram().header.session == SECOND);
+    assert!(again.is_some_and(|(_, again)| again.claims() == sent.claims()), "the verification goes on");
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# WELCOME MUST NOT renew a lease, and MUST NOT change or end a session that the agent has.
+#[test]
+fn session_that_is_verified_goes_on_until_opened_says_otherwise() {
+    let mut script = Script::open(Config::default());
+    let sent = silent(&mut script);
+    let offered = confirming(&mut script, &sent);
+    let view = script.agent.view(script.now());
+    assert_eq!(view.session, Some(SESSION));
+    // It is heard again; what was asked in the other one is still answered.
+    let sent = script.run(300);
+    let newest = sent.iter().rfind(|(_, sent)| sent.datagram().header.session == SESSION).expect("keep-alives go on");
+    let Message::KeepAlive(asked) = newest.1.messages()[0] else { panic!("a keep-alive") };
+    script.say(&[cistern_wire::Alive { serial: asked.serial, echo: newest.1.packet() }.into()]);
+    assert_ne!(script.agent.view(script.now()).valid_until, view.valid_until);
+    known(&mut script, &offered, SESSION);
+    let after = script.run(1_000);
+    assert!(after.iter().all(|(_, sent)| sent.datagram().header.session == SESSION), "the other one is not asked any more");
+    let told = script.events();
+    assert!(!told.iter().any(|event| matches!(event, Event::Lock { what: LockEvent::Lost, .. })), "nothing is lost: {told:?}");
+}
+
+#[test]
+fn offer_of_which_the_server_knows_nothing_any_more_is_given_up_for_another_and_named() {
+    for hinted in [true, false] {
+        let mut script = Script::open(Config::default());
+        let sent = silent(&mut script);
+        let sent = confirming(&mut script, &sent);
+        if hinted {
+            script.say_in(SECOND, &[Hint { echo: sent.packet(), detail: Bytes8(b"") }.into()]);
+        }
+        let claims = script.shake_amid(SessionId(0xEF), &[(SESSION, SessionFate::TimingOut), (SECOND, SessionFate::Ended)]);
+        assert_eq!(claims, [(SESSION, Claim::Continuing), (SECOND, Claim::Surrendered)], "it may be open at the server");
+    }
 }
 
 #[test]
@@ -108,7 +169,7 @@ fn an_answer_to_what_was_sent_since_the_verification_began_ends_it_and_an_older_
     let mut script = Script::open(Config::default());
     let sent = silent(&mut script);
     // The network is there again; the answer to the first keep-alive comes late.
-    script.say(&[cistern_wire::Alive { serial: 1, echo: script.first + 1 }.into()]);
+    script.say(&[cistern_wire::Alive { serial: 2, echo: script.first + 1 }.into()]);
     challenge(&mut script, &sent);
     let sent = script.run(100);
     assert_eq!(hello_of(&hellos(&sent)[0].1).0.cookie.0, b"cookie", "it asks on, which does no harm");
@@ -122,21 +183,22 @@ fn an_answer_to_what_was_sent_since_the_verification_began_ends_it_and_an_older_
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# An agent that has a session MUST name it first in HELLO, as continuing.
+//# An agent that has a session MUST name it first in CONFIRM, as continuing.
 #[test]
 fn a_server_that_does_not_hold_the_session_is_asked_for_another_as_soon_as_it_challenges() {
     let mut script = Script::open(Config::default());
     let sent = silent(&mut script);
     challenge(&mut script, &sent);
     let second = script.one();
-    let (hello, _) = hello_of(&second);
+    let (hello, echo) = hello_of(&second);
     assert_eq!(hello.cookie.0, b"cookie");
-    assert_eq!(hello.former.iter().next(), Some(FormerClaim { session: SESSION, claim: Claim::Continuing }));
+    script.say_outside(&[Welcome { session: SECOND, ..welcome(&hello, echo) }.into()]);
+    assert_eq!(script.one().claims(), Some([(SESSION, Claim::Continuing)].into()));
 }
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# An agent MUST name a session lost or surrendered only after a NACK of it, after a WELCOME of another one, or after it closed it.
+//# An agent MUST name a session lost or surrendered only after a NACK of it, after OPENED of another one, or after it closed it.
 #[test]
 fn a_nack_in_the_midst_of_a_verification_makes_it_a_handshake_that_names_the_session_as_lost() {
     let mut script = Script::open(Config::default());

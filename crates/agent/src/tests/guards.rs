@@ -52,7 +52,7 @@ fn holder_of_a_lock_on_an_object_that_somebody_took_away_is_told_that_it_is_lost
     script.say(&[WatchEvent { seq: 1, object: ObjectId(7), version: 3, gone: true }.into()]);
     script.hears(&[Event::Lock { holder: locked.holder, object: ObjectId(7), what: LockEvent::Lost }]);
     let items = [item(7, 40, Keep::Nothing)];
-    script.sends(&[receipt(1, ReceiptAnswer::Received), Release { serial: 1, items: List::of(&items) }.into()]);
+    script.sends(&[receipt(1, ReceiptAnswer::Received), Release { serial: 2, items: List::of(&items) }.into()]);
     let Submitted::Now(Err(error)) = script.submit(write(locked.token)) else { panic!("a guard that is lost") };
     assert_eq!(error, OpError::Status(Status::STALE_GUARD));
 }
@@ -69,11 +69,11 @@ fn release_that_is_answered_in_part_is_sent_again() {
     }
     script.events();
     let items = [item(7, 40, Keep::Nothing), item(8, 60, Keep::Nothing)];
-    let release = Release { serial: 1, items: List::of(&items) };
+    let release = Release { serial: 2, items: List::of(&items) };
     let echo = script.sends(&[receipt(7, ReceiptAnswer::Received), receipt(8, ReceiptAnswer::Received), release.into()]);
     let part: ReleasedItem = super::locking::back(7, 40, Keep::Nothing, 0);
     // Named twice it is one item still.
-    script.say(&[released(1, echo, &[part]), released(1, echo, &[part])]);
+    script.say(&[released(2, echo, &[part]), released(2, echo, &[part])]);
     let sent = script.run(300);
     assert!(sent.iter().any(|(_, sent)| sent.messages().contains(&release.into())), "{sent:?}");
     let _ = (first, second);

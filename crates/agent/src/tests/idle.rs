@@ -32,7 +32,7 @@ fn an_idle_agent_that_holds_nothing_sends_nothing_and_waits_for_nothing() {
 fn eager_keeps_its_lease_for_a_cached_object() {
     let mut script = Script::open(config(IdlePolicy::Eager));
     script.cache(7, 2, 40);
-    for serial in 1..=3 {
+    for serial in 2..=4 {
         script.silence(VALID - 1);
         script.sleep(1);
         let expected = script.keep_alive(serial);
@@ -62,9 +62,9 @@ fn lazy_renews_while_somebody_holds_a_lock() {
     let locked = script.hold(7, 2, 40, 16);
     script.silence(VALID - 1);
     script.sleep(1);
-    let expected = script.keep_alive(1);
+    let expected = script.keep_alive(2);
     let echo = script.sends(&[expected]);
-    script.say(&[Alive { serial: 1, echo }.into()]);
+    script.say(&[Alive { serial: 2, echo }.into()]);
     script.submit(Command::Unlock { holder: locked.holder });
     script.silence(5 * TAU_MS);
     assert_eq!(script.agent.view(script.now()).advisory_locks, 1, "kept, though nobody here uses it");
@@ -78,9 +78,9 @@ fn auto_ends_its_session_with_all_that_it_holds_and_goes_silent() {
     script.submit(Command::Unlock { holder: locked.holder });
     script.silence(VALID - 1);
     script.sleep(1);
-    let echo = script.sends(&[close(1)]);
+    let echo = script.sends(&[close(2)]);
     assert!(matches!(script.events()[..], [Event::SessionEnded { session: SESSION, .. }]));
-    script.say(&[Ended { serial: 1, echo }.into()]);
+    script.say(&[Ended { serial: 2, echo }.into()]);
     script.asleep();
     let view = script.agent.view(script.now());
     assert_eq!((view.session, view.cache_locks, view.advisory_locks, view.renewals_explicit), (None, 0, 0, 0));
@@ -94,12 +94,12 @@ fn auto_renews_what_was_used_lately() {
     let mut script = Script::open(Config { idle: IdlePolicy::Auto, idle_after: Duration::from_millis(2_000), ..Config::default() });
     script.cache(7, 2, 40);
     script.sleep(VALID);
-    let expected = script.keep_alive(1);
+    let expected = script.keep_alive(2);
     let echo = script.sends(&[expected]);
-    script.say(&[Alive { serial: 1, echo }.into()]);
+    script.say(&[Alive { serial: 2, echo }.into()]);
     script.quiet();
     script.sleep(VALID);
-    script.sends(&[close(2)]);
+    script.sends(&[close(3)]);
 }
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
@@ -114,17 +114,17 @@ fn an_agent_that_moved_shows_itself_at_once_and_until_something_sent_since_is_an
     script.sleep(10);
     let now = script.now();
     script.agent.handle_moved(now);
-    let first = script.keep_alive(1);
+    let first = script.keep_alive(2);
     script.sends(&[first]);
     // An answer to what was sent before came to the old address yet: it says nothing.
     script.say(&[stated(3, before, attr(1, 1), 0)]);
     script.sleep(300);
-    let again = script.keep_alive(2);
+    let again = script.keep_alive(3);
     let echo = script.sends(&[again]);
-    script.say(&[Alive { serial: 2, echo }.into()]);
+    script.say(&[Alive { serial: 3, echo }.into()]);
     script.silence(VALID - 1);
     script.sleep(1);
-    let next = script.keep_alive(3);
+    let next = script.keep_alive(4);
     script.sends(&[next]);
 }
 
@@ -166,7 +166,7 @@ fn without_opportunistic_renewal_only_keep_alives_renew_however_much_is_asked() 
     script.hold(7, 2, 40, 16);
     let opened = script.agent.view(script.now()).valid_until;
     let (mut nonce, mut renewed) = (3, opened);
-    for serial in 1..=3 {
+    for serial in 2..=4 {
         // Two requests, of which the second is not answered yet when *valid* ends.
         script.sleep(700);
         script.start(Command::Ping);
@@ -259,7 +259,7 @@ fn an_agent_of_which_nothing_is_in_use_does_not_call_a_dead_server_for_ever() {
     script.cache(7, 2, 40);
     let sent = script.run(60 * TAU_MS);
     assert!(sent.len() > 3 && sent.len() < 40, "{} datagrams", sent.len());
-    assert!(sent.iter().all(|(_, sent)| sent.messages() == [close(1)]), "the same words");
+    assert!(sent.iter().all(|(_, sent)| sent.messages() == [close(2)]), "the same words");
     script.asleep();
     // It says so once more as soon as somebody needs the server.
     script.start(stat(7));
@@ -275,7 +275,7 @@ fn a_waiting_user_keeps_the_lease_alive_under_every_policy() {
         script.say(&[queued(2, echo, 7)]);
         script.silence(VALID - 1);
         script.sleep(1);
-        let expected = script.keep_alive(1);
+        let expected = script.keep_alive(2);
         script.sends(&[expected]);
     }
 }

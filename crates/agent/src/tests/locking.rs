@@ -92,9 +92,9 @@ fn a_grant_is_shown_only_with_a_valid_lease() {
     script.sleep(TAU_MS);
     script.say(&[grant(1, 2, 7, 60)]);
     script.hears(&[]);
-    let clock = script.keep_alive(1);
+    let clock = script.keep_alive(2);
     let echo = script.sends(&[receipt(1, ReceiptAnswer::Received), clock]);
-    script.say(&[Alive { serial: 1, echo }.into()]);
+    script.say(&[Alive { serial: 2, echo }.into()]);
     let locked = script.locked(op);
     assert_eq!(locked.valid_until, script.after(TAU_MS));
 }
@@ -115,10 +115,10 @@ fn a_wait_limit_ends_the_command_and_takes_the_request_back() {
     let (mut script, op) = waiting(Wait::AtMost(Duration::from_millis(300)));
     script.silence(299);
     script.sleep(1);
-    let echo = script.sends(&[Cancel { serial: 1, nonce: 2 }.into()]);
+    let echo = script.sends(&[Cancel { serial: 2, nonce: 2 }.into()]);
     script.hears(&[Script::failed(op, OpError::TimedOut)]);
     let (outcome, generation) = (CancelOutcome::Cancelled, Generation(0));
-    script.say(&[Cancelled { serial: 1, echo, nonce: 2, outcome, generation }.into()]);
+    script.say(&[Cancelled { serial: 2, echo, nonce: 2, outcome, generation }.into()]);
     script.asleep();
 }
 
@@ -129,15 +129,15 @@ fn a_wait_limit_ends_the_command_and_takes_the_request_back() {
 fn a_grant_that_cancel_did_not_prevent_goes_back() {
     let (mut script, op) = waiting(Wait::AtMost(Duration::from_millis(300)));
     script.sleep(300);
-    let echo = script.sends(&[Cancel { serial: 1, nonce: 2 }.into()]);
+    let echo = script.sends(&[Cancel { serial: 2, nonce: 2 }.into()]);
     script.hears(&[Script::failed(op, OpError::TimedOut)]);
     let (outcome, generation) = (CancelOutcome::Granted, Generation(60));
-    script.say(&[Cancelled { serial: 1, echo, nonce: 2, outcome, generation }.into()]);
+    script.say(&[Cancelled { serial: 2, echo, nonce: 2, outcome, generation }.into()]);
     let items = [item(7, 60, Keep::Nothing)];
-    let echo = script.sends(&[Release { serial: 2, items: List::of(&items) }.into()]);
+    let echo = script.sends(&[Release { serial: 3, items: List::of(&items) }.into()]);
     script.say(&[grant(1, 2, 7, 60)]);
     script.sends(&[receipt(1, ReceiptAnswer::NotHeld)]);
-    script.say(&[released(2, echo, &[back(7, 60, Keep::Nothing, 0)])]);
+    script.say(&[released(3, echo, &[back(7, 60, Keep::Nothing, 0)])]);
     script.asleep();
     assert_eq!(script.agent.view(script.now()).advisory_locks, 0);
 }
@@ -150,11 +150,11 @@ fn a_grant_that_cancel_did_not_prevent_is_used_by_whoever_wants_it_meanwhile() {
     let (mut script, first) = waiting(Wait::Forever);
     script.agent.cancel(script.now(), first);
     script.hears(&[Script::failed(first, OpError::Status(Status::ECANCELED))]);
-    let echo = script.sends(&[Cancel { serial: 1, nonce: 2 }.into()]);
+    let echo = script.sends(&[Cancel { serial: 2, nonce: 2 }.into()]);
     let second = script.start(lock(7, Mode::Exclusive, Wait::Forever));
     script.quiet();
     let (outcome, generation) = (CancelOutcome::Granted, Generation(60));
-    script.say(&[Cancelled { serial: 1, echo, nonce: 2, outcome, generation }.into()]);
+    script.say(&[Cancelled { serial: 2, echo, nonce: 2, outcome, generation }.into()]);
     assert_eq!(script.locked(second).token, 60);
     script.say(&[grant(1, 2, 7, 60)]);
     script.sends(&[receipt(1, ReceiptAnswer::Received)]);
@@ -164,11 +164,11 @@ fn a_grant_that_cancel_did_not_prevent_is_used_by_whoever_wants_it_meanwhile() {
 fn a_cancelled_request_is_asked_anew_for_who_came_meanwhile() {
     let (mut script, first) = waiting(Wait::Forever);
     script.agent.cancel(script.now(), first);
-    let echo = script.sends(&[Cancel { serial: 1, nonce: 2 }.into()]);
+    let echo = script.sends(&[Cancel { serial: 2, nonce: 2 }.into()]);
     script.start(lock(7, Mode::Exclusive, Wait::Forever));
     script.quiet();
     let (outcome, generation) = (CancelOutcome::Cancelled, Generation(0));
-    script.say(&[Cancelled { serial: 1, echo, nonce: 2, outcome, generation }.into()]);
+    script.say(&[Cancelled { serial: 2, echo, nonce: 2, outcome, generation }.into()]);
     script.sends(&[exclusive(3, LockWait::Queue)]);
 }
 
@@ -188,14 +188,14 @@ fn a_request_whose_answer_was_lost_is_asked_on_after_its_cancellation() {
     script.sends(&[exclusive(2, LockWait::Queue)]);
     script.agent.cancel(script.now(), op);
     script.events();
-    let echo = script.sends(&[Cancel { serial: 1, nonce: 2 }.into()]);
+    let echo = script.sends(&[Cancel { serial: 2, nonce: 2 }.into()]);
     let (outcome, generation) = (CancelOutcome::Answered, Generation(0));
-    script.say(&[Cancelled { serial: 1, echo, nonce: 2, outcome, generation }.into()]);
+    script.say(&[Cancelled { serial: 2, echo, nonce: 2, outcome, generation }.into()]);
     let (_, again) = script.run(200).pop().expect("it is asked again");
     assert_eq!(again.messages(), [exclusive(2, LockWait::Queue)]);
     script.say(&[granted(2, again.packet(), 7, Mode::Exclusive, 60, 16)]);
     let items = [item(7, 60, Keep::Nothing)];
-    script.sends(&[Release { serial: 2, items: List::of(&items) }.into()]);
+    script.sends(&[Release { serial: 3, items: List::of(&items) }.into()]);
     script.hears(&[]);
 }
 
@@ -214,9 +214,9 @@ fn a_demand_is_answered_in_use_while_a_user_holds_and_the_lock_goes_back_when_he
     script.quiet();
     assert_eq!(script.submit(Command::Unlock { holder: locked.holder }), Submitted::Now(Ok(Output::Done)));
     let items = [item(7, 40, Keep::Nothing)];
-    let echo = script.sends(&[Release { serial: 1, items: List::of(&items) }.into()]);
+    let echo = script.sends(&[Release { serial: 2, items: List::of(&items) }.into()]);
     script.hears(&[]);
-    script.say(&[released(1, echo, &[back(7, 40, Keep::Nothing, 0)])]);
+    script.say(&[released(2, echo, &[back(7, 40, Keep::Nothing, 0)])]);
     script.sends(&[exclusive(3, LockWait::Queue)]);
 }
 
@@ -241,7 +241,7 @@ fn an_idle_lock_goes_back_on_demand_at_once() {
     script.quiet();
     script.say(&[demand(1, 7, 40, Keep::Nothing)]);
     let items = [item(7, 40, Keep::Nothing)];
-    script.sends(&[receipt(1, ReceiptAnswer::Received), Release { serial: 1, items: List::of(&items) }.into()]);
+    script.sends(&[receipt(1, ReceiptAnswer::Received), Release { serial: 2, items: List::of(&items) }.into()]);
     script.say(&[demand(1, 7, 40, Keep::Nothing)]);
     script.sends(&[receipt(1, ReceiptAnswer::NotHeld)]);
 }
@@ -263,9 +263,9 @@ fn a_demand_that_overtakes_the_grant_is_awaited_if_a_user_waits_and_he_gets_the_
     script.sends(&[receipt(1, ReceiptAnswer::InUse)]);
     script.submit(Command::Unlock { holder: locked.holder });
     let items = [item(7, 40, Keep::Nothing)];
-    let echo = script.sends(&[Release { serial: 1, items: List::of(&items) }.into()]);
+    let echo = script.sends(&[Release { serial: 2, items: List::of(&items) }.into()]);
     script.hears(&[]);
-    script.say(&[released(1, echo, &[back(7, 40, Keep::Nothing, 0)])]);
+    script.say(&[released(2, echo, &[back(7, 40, Keep::Nothing, 0)])]);
     let echo = script.sends(&[exclusive(3, LockWait::Queue)]);
     script.say(&[granted(3, echo, 7, Mode::Exclusive, 80, 16)]);
     assert_eq!(script.locked(second).token, 80, "the second user queued at the server (section 11.4)");
@@ -287,7 +287,7 @@ fn a_demand_that_was_answered_awaited_is_complied_with_though_it_never_comes_aga
     script.quiet();
     script.submit(Command::Unlock { holder: locked.holder });
     let items = [item(7, 40, Keep::Nothing)];
-    script.sends(&[Release { serial: 1, items: List::of(&items) }.into()]);
+    script.sends(&[Release { serial: 2, items: List::of(&items) }.into()]);
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn a_demand_that_overtakes_the_grant_is_not_held_if_nobody_waits_and_the_grant_i
     let (mut script, op) = waiting(Wait::Forever);
     script.agent.cancel(script.now(), op);
     script.events();
-    script.sends(&[Cancel { serial: 1, nonce: 2 }.into()]);
+    script.sends(&[Cancel { serial: 2, nonce: 2 }.into()]);
     script.say(&[demand(1, 7, 60, Keep::Nothing)]);
     script.sends(&[receipt(1, ReceiptAnswer::NotHeld)]);
     script.say(&[grant(2, 2, 7, 60)]);
@@ -324,12 +324,12 @@ fn a_release_and_a_demand_that_cross_do_no_harm() {
     script.start(lock(8, Mode::Exclusive, Wait::Forever));
     let items = [item(7, 40, Keep::Nothing)];
     let asked = lock_request(3, 0, 8, Mode::Exclusive, LockWait::Queue);
-    let echo = script.sends(&[Release { serial: 1, items: List::of(&items) }.into(), asked]);
+    let echo = script.sends(&[Release { serial: 2, items: List::of(&items) }.into(), asked]);
     script.say(&[demand(1, 7, 40, Keep::Nothing)]);
     script.sends(&[receipt(1, ReceiptAnswer::NotHeld)]);
     let op = script.start(lock(7, Mode::Exclusive, Wait::Forever));
     script.quiet();
-    script.say(&[released(1, echo, &[back(7, 40, Keep::Nothing, 0)])]);
+    script.say(&[released(2, echo, &[back(7, 40, Keep::Nothing, 0)])]);
     let echo = script.sends(&[lock_request(4, 1, 7, Mode::Exclusive, LockWait::Queue)]);
     script.say(&[granted(4, echo, 7, Mode::Exclusive, 60, 16)]);
     assert_eq!(script.locked(op).token, 60);
@@ -399,15 +399,15 @@ fn the_answer_to_a_cancellation_is_about_its_request_and_no_later_one() {
     let asked = script.sends(&[exclusive(2, LockWait::Queue)]);
     script.agent.cancel(script.now(), first);
     script.hears(&[Script::failed(first, OpError::Status(Status::ECANCELED))]);
-    let cancel = script.sends(&[Cancel { serial: 1, nonce: 2 }.into()]);
+    let cancel = script.sends(&[Cancel { serial: 2, nonce: 2 }.into()]);
     let (outcome, generation) = (CancelOutcome::Answered, Generation(0));
-    let late = script.make(&[Cancelled { serial: 1, echo: cancel, nonce: 2, outcome, generation }.into()]);
+    let late = script.make(&[Cancelled { serial: 2, echo: cancel, nonce: 2, outcome, generation }.into()]);
     // The grant had been on the way; it goes back, and somebody else asks.
     script.say(&[granted(2, asked, 7, Mode::Exclusive, 40, 16)]);
     let items = [item(7, 40, Keep::Nothing)];
-    let release = script.sends(&[Release { serial: 2, items: List::of(&items) }.into()]);
+    let release = script.sends(&[Release { serial: 3, items: List::of(&items) }.into()]);
     let second = script.start(lock(7, Mode::Exclusive, Wait::Forever));
-    script.say(&[released(2, release, &[back(7, 40, Keep::Nothing, 0)])]);
+    script.say(&[released(3, release, &[back(7, 40, Keep::Nothing, 0)])]);
     let asked = script.sends(&[exclusive(3, LockWait::Queue)]);
     script.say(&[queued(3, asked, 7)]);
     script.deliver(&late);

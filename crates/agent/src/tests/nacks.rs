@@ -6,9 +6,8 @@ use crate::config::Config;
 use bytes::Bytes;
 use cistern_link::Machine;
 use cistern_wire::{
-    Ack, Alive, Bytes8, Bytes16, CacheGrant, Changed, Claim, Effect, Fate, FormerClaim, FormerFate, Generation, Grant, List, LockWait,
-    Message, Mkdir, Mode, Nack, NackReason, ObjectId, ObjectKind, Outcome, OutcomeTold, Reply, RequestResult, SessionFate, SessionId,
-    Terms, Want,
+    Ack, Alive, Bytes8, Bytes16, CacheGrant, Changed, Claim, Effect, Fate, FormerFate, Generation, Grant, List, LockWait, Message, Mkdir,
+    Mode, Nack, NackReason, ObjectId, ObjectKind, Outcome, OutcomeTold, Reply, RequestResult, SessionFate, SessionId, Terms, Want,
 };
 
 fn nack(nonce: u64, echo: u64, fate: Fate) -> Message<'static> {
@@ -77,7 +76,7 @@ fn after_a_nack_no_answer_renews_and_no_grant_is_installed() {
     let sent = script.one();
     let echo = sent.packet();
     let late = script.make(&[stated(2, echo, attr(9, 1), 44), granted(3, echo, 7, Mode::Exclusive, 45, 16)]);
-    let alive = script.make(&[Alive { serial: 1, echo }.into()]);
+    let alive = script.make(&[Alive { serial: 2, echo }.into()]);
     script.say(&[nack(2, echo, Fate::Unknown)]);
     assert!(ended(&script.events()));
     script.deliver(&late);
@@ -96,7 +95,7 @@ fn in_one_datagram_the_nack_counts_before_everything_else() {
     let mut script = Script::open(Config::default());
     let op = script.start(stat(9));
     let echo = script.sends(&[get_attr(2, 0, 9)]);
-    script.say(&[stated(2, echo, attr(9, 1), 44), Alive { serial: 1, echo }.into(), nack(0, echo, Fate::Unknown)]);
+    script.say(&[stated(2, echo, attr(9, 1), 44), Alive { serial: 2, echo }.into(), nack(0, echo, Fate::Unknown)]);
     let events = script.events();
     assert!(ended(&events), "{events:?}");
     assert!(!events.iter().any(|event| matches!(event, Event::Done { op: done, .. } if *done == op)), "the read is asked again instead");
@@ -116,7 +115,7 @@ fn a_nack_of_another_session_or_for_a_packet_never_sent_ends_nothing() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# The agent MUST name in HELLO each former session that it does not know to have ended: lost, reclaiming or surrendered.
+//# The agent MUST name in CONFIRM each former session that it does not know to have ended: lost, reclaiming or surrendered.
 #[test]
 fn reads_and_waits_go_on_in_the_next_session_which_names_the_former_one() {
     let mut script = Script::open(SILENT());
@@ -135,12 +134,15 @@ fn reads_and_waits_go_on_in_the_next_session_which_names_the_former_one() {
     script.session = SessionId(0xCD);
     let first = script.one();
     let (hello, echo) = hello_of(&first);
-    assert_eq!(hello.former.iter().collect::<alloc::vec::Vec<_>>(), [FormerClaim { session: SESSION, claim: Claim::Lost }]);
     assert_eq!((hello.store, hello.epoch, hello.server_incarnation), (STORE, 1, 3), "the server that it knows");
     let fates = [FormerFate { session: SESSION, fate: SessionFate::TimingOut }];
-    script.say_outside(&[cistern_wire::Welcome { session: script.session, former: List::of(&fates), ..welcome(&hello, echo) }.into()]);
+    script.packet = 0;
+    script.say_outside(&[cistern_wire::Welcome { session: script.session, ..welcome(&hello, echo) }.into()]);
+    script.hears(&[]);
+    script.confirmed(&fates);
     script.hears(&[Event::SessionOpened { session: SessionId(0xCD) }]);
     let sent = script.one();
+    assert_eq!(sent.claims(), Some([(SESSION, Claim::Lost)].into()));
     assert_eq!(sent.messages(), [lock_request(1, 0, 7, Mode::Exclusive, LockWait::Queue), get_attr(2, 1, 9)]);
     let echo = sent.packet();
     script.say(&[granted(1, echo, 7, Mode::Exclusive, 50, 16), stated(2, echo, attr(9, 2), 51)]);
@@ -169,13 +171,14 @@ fn a_mutation_without_word_of_its_outcome_is_unknown_and_not_sent_again() {
     script.sleep(TAU_MS);
     script.session = SessionId(0xCD);
     script.shake(&[]);
-    let sent = script.one();
-    let question = Outcome { ask: ask(1, 0), session: SESSION, nonce: 3 };
-    assert_eq!(sent.messages(), [question.into(), mkdir_request(2, 1)], "the one known not to be executed is done again");
-    let echo = sent.packet();
+    let question = Outcome { ask: ask(2, 1), session: SESSION, nonce: 3 };
+    let [again, asked] = &script.turn()[..] else { panic!("two datagrams") };
+    assert_eq!(again.messages(), [mkdir_request(1, 0)], "the one known not to be executed is done again");
+    assert_eq!(asked.messages(), [question.into()]);
+    let echo = asked.packet();
     let told = OutcomeTold { fate: Fate::Unknown, reply: Bytes16(b"") };
     script.events();
-    script.say(&[Ack { nonce: 1, echo, reply: Reply::OutcomeTold(told) }.into()]);
+    script.say(&[Ack { nonce: 2, echo, reply: Reply::OutcomeTold(told) }.into()]);
     script.hears(&[Script::failed(unknown, OpError::OutcomeUnknown)]);
     script.agent.cancel(script.now(), known);
 }
@@ -241,7 +244,7 @@ fn an_agent_of_which_nobody_wants_anything_opens_no_session_after_a_nack() {
     let mut script = Script::open(SILENT());
     let locked = script.hold(7, 2, 40, 16);
     script.sleep(1_200);
-    let clock = script.keep_alive(1);
+    let clock = script.keep_alive(2);
     let echo = script.sends(&[clock]);
     script.say(&[nack(0, echo, Fate::Unknown)]);
     assert_eq!(script.events()[0], Script::told(&locked, LockEvent::Lost));

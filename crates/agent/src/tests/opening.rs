@@ -6,8 +6,8 @@ use crate::config::{Config, IdlePolicy};
 use alloc::vec::Vec;
 use cistern_wire::limits::FEATURE_VOLATILE;
 use cistern_wire::{
-    Bytes8, Challenge, Claim, Fate, FormerClaim, FormerFate, Hint, List, Message, Nack, NackReason, Refuse, RefuseReason, SessionFate,
-    SessionId, StoreId, Welcome,
+    Bytes8, Challenge, Claim, Fate, FormerFate, Hint, Message, Nack, NackReason, Refuse, RefuseReason, SessionFate, SessionId, StoreId,
+    Welcome,
 };
 use core::time::Duration;
 
@@ -26,7 +26,7 @@ fn hint(echo: u64) -> Message<'static> {
 }
 
 /// Asks for a session and goes through the handshake up to the offer, which is what `change` makes of an ordinary one.
-fn offered(script: &mut Script, change: impl FnOnce(Welcome<'static>) -> Welcome<'static>) {
+fn offered(script: &mut Script, change: impl FnOnce(Welcome) -> Welcome) {
     let first = script.one();
     let (hello, echo) = hello_of(&first);
     script.say_outside(&[challenge(hello.handshake, echo, b"cookie")]);
@@ -53,8 +53,11 @@ fn an_unanswered_hello_is_sent_again_under_a_new_number_of_the_same_handshake() 
     script.hears(&[Event::NoSession { error: OpError::Unreachable }]);
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# The agent MUST begin each datagram of a session with CONFIRM, in the same words, until that is answered.
 #[test]
-fn a_lost_challenge_and_a_lost_welcome_cost_a_repetition_each() {
+fn a_lost_challenge_welcome_or_opened_costs_a_repetition_each() {
     let mut script = Script::new(Config::default());
     script.start(Command::Ping);
     script.one();
@@ -66,13 +69,23 @@ fn a_lost_challenge_and_a_lost_welcome_cost_a_repetition_each() {
     let (_, again) = script.run(130).pop().expect("HELLO with the cookie again");
     let (hello, echo) = hello_of(&again);
     assert_eq!(hello.cookie.0, b"cookie");
-    let sent = script.now();
     script.say_outside(&[welcome(&hello, echo).into()]);
-    let until = script.agent.view(sent).valid_until.unwrap();
+    assert_eq!(script.agent.view(script.now()).valid_until, None, "WELCOME renews nothing");
+    script.sends(&[ping(1, 0)]);
+    script.sleep(50);
+    // What is sent meanwhile begins with CONFIRM, too, so that it does not matter which of them arrives.
+    script.start(Command::Ping);
+    let second = script.one();
+    assert_eq!((second.claims(), &second.messages()[..]), (Some(Vec::new()), &[ping(2, 1)][..]));
+    let (_, again) = script.run(130).pop().expect("CONFIRM again");
+    assert_eq!(again.claims(), Some(Vec::new()));
+    script.say(&[opened(again.packet(), &[])]);
+    let until = script.agent.view(script.now()).valid_until.unwrap();
+    let sent = script.now();
     assert!(
         until.lease_over(sent.plus(Duration::from_millis(TAU_MS - 130))) && !until.lease_over(sent.plus(Duration::from_millis(TAU_MS + 1)))
     );
-    script.sends(&[ping(1, 0)]);
+    script.hears(&[Event::SessionOpened { session: SESSION }]);
 }
 
 #[test]
@@ -255,7 +268,7 @@ fn nacked(script: &mut Script) {
 //# has seen.
 #[test]
 fn another_store_or_an_older_state_of_the_known_one_is_refused_and_reported() {
-    let changes: [fn(Welcome<'static>) -> Welcome<'static>; 4] = [
+    let changes: [fn(Welcome) -> Welcome; 4] = [
         |welcome| Welcome { store: StoreId([8; 16]), ..welcome },
         |welcome| Welcome { store: StoreId([8; 16]), features: FEATURE_VOLATILE, ..welcome },
         |welcome| Welcome { server_incarnation: 2, ..welcome },
@@ -276,7 +289,10 @@ fn another_store_or_an_older_state_of_the_known_one_is_refused_and_reported() {
 fn the_same_store_in_a_later_incarnation_is_the_server_that_is_known() {
     let mut script = Script::open(Config::default());
     nacked(&mut script);
+    script.session = OTHER;
+    script.packet = 0;
     offered(&mut script, |welcome| Welcome { session: OTHER, server_incarnation: 4, ..welcome });
+    script.confirmed(&[]);
     script.hears(&[Event::SessionOpened { session: OTHER }]);
 }
 
@@ -285,6 +301,7 @@ fn a_volatile_store_may_take_the_place_of_a_volatile_one_once_the_old_lease_is_o
     let mut script = Script::new(Config { idle: IdlePolicy::Lazy, ..Config::default() });
     script.start(Command::Ping);
     offered(&mut script, |welcome| Welcome { features: FEATURE_VOLATILE, ..welcome });
+    script.confirmed(&[]);
     let echo = script.sends(&[ping(1, 0)]);
     script.say(&[stated(1, echo, attr(1, 1), 0)]);
     script.events();
@@ -294,12 +311,14 @@ fn a_volatile_store_may_take_the_place_of_a_volatile_one_once_the_old_lease_is_o
     let echo = script.sends(&[ping(3, 0)]);
     script.say(&[hint(echo)]);
     let ended = [FormerFate { session: SESSION, fate: SessionFate::Ended }];
-    let second =
-        |welcome| Welcome { session: OTHER, former: List::of(&ended), store: StoreId([8; 16]), features: FEATURE_VOLATILE, ..welcome };
+    let second = |welcome| Welcome { session: OTHER, store: StoreId([8; 16]), features: FEATURE_VOLATILE, ..welcome };
     let (mut cookie, mut opened_at) = (false, None);
     for _ in 0..400 {
         script.sleep(10);
         for sent in script.turn() {
+            if sent.datagram().header.session == OTHER {
+                script.say_in(OTHER, &[opened(sent.packet(), &ended)]);
+            }
             if sent.datagram().header.session != SessionId(0) {
                 continue;
             }
@@ -331,7 +350,10 @@ fn a_volatile_store_may_take_the_place_of_a_volatile_one_once_the_old_lease_is_o
 //# A renewing answer MUST make usable only locks of its own session.
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# An agent that has a session MUST take no WELCOME that does not tell its fate.
+//# An agent that has a session MUST take no OPENED that does not tell its fate.
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# WELCOME MUST NOT renew a lease, and MUST NOT change or end a session that the agent has.
 #[test]
 fn a_hint_starts_a_handshake_and_changes_nothing_until_the_answer_tells() {
     let mut script = Script::open(Config { idle: IdlePolicy::Lazy, ..Config::default() });
@@ -346,17 +368,23 @@ fn a_hint_starts_a_handshake_and_changes_nothing_until_the_answer_tells() {
     let sent = script.run(TAU_MS / 32 + 1);
     let first = sent.iter().find(|(_, sent)| sent.datagram().header.session == SessionId(0)).expect("spread, but soon");
     let (hello, echo) = hello_of(&first.1);
-    assert_eq!(hello.former.iter().next().unwrap(), FormerClaim { session: SESSION, claim: Claim::Continuing });
     script.is_cached(9);
     script.say_outside(&[challenge(hello.handshake, echo, b"cookie")]);
     let mut sent = script.turn();
     sent.retain(|sent| sent.datagram().header.session == SessionId(0));
     let (hello, echo) = hello_of(&sent[0]);
-    script.say_outside(&[Welcome { session: OTHER, former: List::of(&[]), ..welcome(&hello, echo) }.into()]);
+    script.say_outside(&[Welcome { session: OTHER, ..welcome(&hello, echo) }.into()]);
+    script.is_cached(9);
+    let mut sent = script.turn();
+    sent.retain(|sent| sent.datagram().header.session == OTHER);
+    assert_eq!((sent[0].claims(), sent[0].messages().len()), (Some([(SESSION, Claim::Continuing)].into()), 0));
+    let bytes = Script::datagram(OTHER, 1, &[opened(sent[0].packet(), &[])]);
+    script.deliver(&bytes);
     script.drops += 1;
     script.is_cached(9);
     let ended = [FormerFate { session: SESSION, fate: SessionFate::Ended }];
-    script.say_outside(&[Welcome { session: OTHER, former: List::of(&ended), ..welcome(&hello, echo) }.into()]);
+    let bytes = Script::datagram(OTHER, 2, &[opened(sent[0].packet(), &ended)]);
+    script.deliver(&bytes);
     let events = script.events();
     assert_eq!(events[0], Script::told(&locked, LockEvent::Lost));
     assert!(matches!(events[1], Event::SessionEnded { session: SESSION, .. }));

@@ -167,6 +167,8 @@ fn another_store_is_not_asked_what_became_of_a_mutation() {
         let second = script.one();
         let (hello, echo) = hello_of(&second);
         script.say_outside(&[Welcome { session, store, features: volatile, ..welcome(&hello, echo) }.into()]);
+        (script.session, script.packet) = (session, 0);
+        script.confirmed(&[]);
     };
     let op = script.start(mkdir());
     open(&mut script, SESSION, STORE);

@@ -218,15 +218,16 @@ impl World {
                 assert!(now.lease_over(until), "{holder:?} may act until {until:?} under {session} (sections 11.3 and 11.7)");
             });
         };
-        for message in sent.messages() {
+        for message in sent.datagram().messages() {
             match message {
                 Message::EndSession(_) => {
                     over(self, sent.datagram().header.session);
                     self.counts[2] += 1;
                 }
                 Message::ReclaimComplete(complete) => over(self, complete.from),
-                Message::Hello(hello) => {
-                    let claims = hello.former.iter().filter(|claim| claim.claim == Claim::Surrendered);
+                Message::Hello(_) => {}
+                Message::Confirm(confirm) => {
+                    let claims = confirm.former.iter().filter(|claim| claim.claim == Claim::Surrendered);
                     claims.for_each(|claim| over(self, claim.session));
                 }
                 Message::Reclaim(_) | Message::Outcome(_) | Message::Receipt(_) | Message::KeepAlive(_) => {}
@@ -294,10 +295,18 @@ impl World {
                 }
                 Message::Hello(hello) => {
                     let session = SessionId(1 + rng.below(u64::MAX));
-                    let fates: Vec<_> = hello.former.iter().map(|former| fate_of(former, rng)).collect();
+                    self.say(SessionId(0), &[cistern_wire::Welcome { session, ..welcome(&hello, echo) }.into()]);
+                    continue;
+                }
+                Message::Confirm(confirm) => {
+                    let continued = confirm.former.iter().find(|former| former.claim == Claim::Continuing);
+                    if let Some(goes_on) = continued.filter(|_| rng.below(4) == 0) {
+                        self.say(session, &[cistern_wire::Known { serial: 1, echo, session: goes_on.session }.into()]);
+                        continue;
+                    }
+                    let fates: Vec<_> = confirm.former.iter().map(|former| fate_of(former, rng)).collect();
                     self.counts[0] += u32::from(fates.iter().any(|told| told.fate == SessionFate::Reclaimable));
-                    let offer = cistern_wire::Welcome { session, former: List::of(&fates), ..welcome(&hello, echo) };
-                    self.say(SessionId(0), &[offer.into()]);
+                    self.say(session, &[opened(echo, &fates)]);
                     continue;
                 }
                 Message::Reclaim(m) => {

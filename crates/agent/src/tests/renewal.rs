@@ -13,8 +13,11 @@ fn ms(script: &Script) -> u64 {
     script.now().raw_ns / 1_000_000
 }
 
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# WELCOME MUST NOT renew a lease, and MUST NOT change or end a session that the agent has.
 #[test]
-fn the_lease_of_a_new_session_begins_at_the_send_time_of_the_hello_echoed() {
+fn the_lease_of_a_new_session_begins_at_the_send_time_of_the_confirm_echoed() {
     let mut script = Script::new(Config::default());
     script.start(Command::Ping);
     let first = script.one();
@@ -22,10 +25,14 @@ fn the_lease_of_a_new_session_begins_at_the_send_time_of_the_hello_echoed() {
     script.sleep(30);
     script.say_outside(&[cistern_wire::Challenge { handshake: hello.handshake, echo, cookie: cistern_wire::Bytes8(b"c") }.into()]);
     let second = script.one();
-    let sent = ms(&script);
     script.sleep(40);
     let (hello, echo) = hello_of(&second);
     script.say_outside(&[welcome(&hello, echo).into()]);
+    assert_eq!(script.agent.view(script.now()).valid_until, None);
+    let echo = script.sends(&[ping(1, 0)]);
+    let sent = ms(&script);
+    script.sleep(50);
+    script.say(&[opened(echo, &[])]);
     assert_eq!(until(&script), sent + TAU_MS);
 }
 
@@ -88,7 +95,7 @@ fn an_echo_of_another_session_or_of_no_transmission_renews_nothing() {
     script.say_in(SessionId(0xCD), &[stated(2, echo, attr(1, 1), 0)]);
     script.say(&[stated(2, echo + 1, attr(1, 1), 0)]);
     script.say(&[stated(2, 0, attr(1, 1), 0)]);
-    script.say(&[Alive { serial: 1, echo: 999 }.into()]);
+    script.say(&[Alive { serial: 2, echo: 999 }.into()]);
     assert_eq!(until(&script), before);
     assert_eq!(script.events(), [], "nor does it answer anything");
     script.drops = 4;

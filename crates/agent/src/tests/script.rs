@@ -11,7 +11,7 @@ use cistern_link::{Instant, Machine, Path};
 use cistern_wire::limits::{DATAGRAM_DEFAULT, VERSION};
 use cistern_wire::{
     Ack, AgentId, Attr, Bytes8, CacheGrant, Challenge, Claim, Datagram, FormerFate, Generation, GetAttr, Granted, Handle, Header, Hello,
-    Hint, Holder, KeepAlive, List, Lock, LockClass, LockId, LockWait, Message, Mode, ObjectId, Packer, Queued, Reply, SessionFate,
+    Hint, Holder, KeepAlive, List, Lock, LockClass, LockId, LockWait, Message, Mode, ObjectId, Opened, Packer, Queued, Reply, SessionFate,
     SessionId, Standing, Stated, StoreId, Want, Welcome,
 };
 use core::net::{Ipv4Addr, SocketAddr};
@@ -39,8 +39,16 @@ impl Sent {
         self.datagram().header.packet
     }
 
+    /// What is in it besides CONFIRM.
     pub(super) fn messages(&self) -> Vec<Message<'_>> {
-        self.datagram().messages().collect()
+        self.datagram().messages().filter(|message| !matches!(message, Message::Confirm(_))).collect()
+    }
+
+    /// What its CONFIRM claims, which is its first message.
+    pub(super) fn claims(&self) -> Option<Vec<(SessionId, Claim)>> {
+        let Some(Message::Confirm(confirm)) = self.datagram().messages().next() else { return None };
+        assert_eq!(confirm.serial, 1);
+        Some(confirm.former.into_iter().map(|claim| (claim.session, claim.claim)).collect())
     }
 }
 
@@ -57,6 +65,8 @@ pub(super) struct Script {
     incarnation: u64,
     /// Drops that the script has announced.
     pub(super) drops: u64,
+    /// What the agent has sent with CONFIRM, as what it sends next.
+    held: Vec<Sent>,
 }
 
 pub(super) fn server(nth: u8) -> SocketAddr {
@@ -122,7 +132,7 @@ pub(super) fn released(serial: u64, echo: u64, items: &[cistern_wire::ReleasedIt
     cistern_wire::Released { serial, echo, items: List::of(items) }.into()
 }
 
-pub(super) fn welcome(hello: &Hello<'_>, echo: u64) -> Welcome<'static> {
+pub(super) fn welcome(hello: &Hello<'_>, echo: u64) -> Welcome {
     Welcome {
         handshake: hello.handshake,
         echo,
@@ -140,8 +150,11 @@ pub(super) fn welcome(hello: &Hello<'_>, echo: u64) -> Welcome<'static> {
         window: 64,
         max_datagram: 1_232,
         first_packet: 1,
-        former: List::of(&[]),
     }
+}
+
+pub(super) fn opened(echo: u64, former: &[FormerFate]) -> Message<'_> {
+    Opened { serial: 1, echo, former: List::of(former), resume: [0; 32], roster: 0 }.into()
 }
 
 /// The agent's HELLO, as the only message of one datagram.
@@ -160,7 +173,7 @@ impl Script {
     pub(super) fn with_servers(config: Config, servers: u8) -> Self {
         let identity = Identity { agent: AgentId([1; 16]), incarnation: 1, boot: [2; 16], label: b"test".to_vec() };
         let agent = Agent::new(config, identity, [3; 32], (1..=servers).map(server).collect()).unwrap();
-        Self { agent, now_ms: 10_000, boot_ahead_ms: 0, packet: 0, first: 0, session: SESSION, incarnation: 3, drops: 0 }
+        Self { agent, now_ms: 10_000, boot_ahead_ms: 0, packet: 0, first: 0, session: SESSION, incarnation: 3, drops: 0, held: Vec::new() }
     }
 
     /// An agent whose session is open, and which has been answered one PING; its lease began at this moment.
@@ -184,7 +197,7 @@ impl Script {
         self.quiet();
     }
 
-    /// Goes through the handshake that is due, up to WELCOME.
+    /// Goes through the handshake that is due, up to OPENED; what came with CONFIRM is sent again as if it came after that.
     pub(super) fn shake(&mut self, former: &[FormerFate]) {
         let first = self.one();
         let (hello, echo) = hello_of(&first);
@@ -194,7 +207,16 @@ impl Script {
         let (hello, echo) = hello_of(&second);
         assert_eq!(hello.cookie.0, b"cookie");
         (self.packet, self.first) = (0, hello.first_packet);
-        self.say_outside(&[Welcome { session: self.session, former: List::of(former), ..welcome(&hello, echo) }.into()]);
+        self.say_outside(&[Welcome { session: self.session, ..welcome(&hello, echo) }.into()]);
+        self.confirmed(former);
+    }
+
+    /// CONFIRM, which is due, is answered.
+    pub(super) fn confirmed(&mut self, former: &[FormerFate]) {
+        let sent = self.one();
+        assert!(sent.claims().is_some() && sent.datagram().header.session == self.session, "not CONFIRM: {:?}", sent.messages());
+        self.say(&[opened(sent.packet(), former)]);
+        self.held.extend(Some(sent).filter(|sent| !sent.messages().is_empty()));
     }
 
     /// The agent asks whether the server is there, and hears a hint that its session is not known.
@@ -204,28 +226,42 @@ impl Script {
         self.say(&[Hint { echo, detail: Bytes8(b"") }.into()]);
     }
 
-    /// Goes through a handshake while other messages, all of them lost, may be on their way; gives what the last HELLO claimed.
-    pub(super) fn shake_amid(&mut self, next: SessionId, former: &[(SessionId, SessionFate)]) -> Vec<(SessionId, Claim)> {
-        let fates: Vec<FormerFate> = former.iter().map(|(session, fate)| FormerFate { session: *session, fate: *fate }).collect();
+    /// Goes through a handshake, up to WELCOME, while other messages, all of them lost, may be on their way.
+    pub(super) fn offer_amid(&mut self, next: SessionId) {
         for _ in 0..2_000 {
-            for sent in self.turn().iter().filter(|sent| sent.datagram().header.session == SessionId(0)) {
-                let (hello, echo) = hello_of(sent);
+            for sent in self.turn() {
+                if sent.datagram().header.session != SessionId(0) {
+                    continue;
+                }
+                let (hello, echo) = hello_of(&sent);
                 if hello.cookie.0.is_empty() {
                     self.say_outside(&[Challenge { handshake: hello.handshake, echo, cookie: Bytes8(b"cookie") }.into()]);
                     continue;
                 }
-                let claims = hello.former.into_iter().map(|claim| (claim.session, claim.claim)).collect();
                 self.packet = 0;
                 self.session = next;
                 self.incarnation += 1;
                 let server_incarnation = self.incarnation;
-                let welcome = Welcome { session: next, server_incarnation, former: List::of(&fates), ..welcome(&hello, echo) };
-                self.say_outside(&[welcome.into()]);
-                return claims;
+                let welcome = Welcome { session: next, server_incarnation, ..welcome(&hello, echo) };
+                return self.say_outside(&[welcome.into()]);
             }
             self.sleep(1);
         }
         panic!("no handshake");
+    }
+
+    /// Goes through a handshake while other messages, all of them lost, may be on their way; gives what CONFIRM claimed.
+    pub(super) fn shake_amid(&mut self, next: SessionId, former: &[(SessionId, SessionFate)]) -> Vec<(SessionId, Claim)> {
+        let fates: Vec<FormerFate> = former.iter().map(|(session, fate)| FormerFate { session: *session, fate: *fate }).collect();
+        self.offer_amid(next);
+        for sent in self.turn() {
+            if let Some(claims) = sent.claims().filter(|_| sent.datagram().header.session == next) {
+                self.say(&[opened(sent.packet(), &fates)]);
+                self.held.extend(Some(sent).filter(|sent| !sent.messages().is_empty()));
+                return claims;
+            }
+        }
+        panic!("no CONFIRM");
     }
 
     pub(super) fn now(&self) -> Instant {
@@ -251,7 +287,9 @@ impl Script {
     /// One turn of the driver; gives what was sent.
     pub(super) fn turn(&mut self) -> Vec<Sent> {
         self.agent.handle_drained(self.now());
-        self.transmit()
+        let mut sent = core::mem::take(&mut self.held);
+        sent.extend(self.transmit());
+        sent
     }
 
     pub(super) fn transmit(&mut self) -> Vec<Sent> {
@@ -316,7 +354,7 @@ impl Script {
         assert_eq!(self.agent.wake_after(self.now()), None);
     }
 
-    fn datagram(session: SessionId, packet: u64, messages: &[Message<'_>]) -> Vec<u8> {
+    pub(super) fn datagram(session: SessionId, packet: u64, messages: &[Message<'_>]) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut packer = Packer::new(&mut bytes, Header { from_server: true, session, packet }, DATAGRAM_DEFAULT);
         messages.iter().for_each(|message| assert!(packer.push(message)));

@@ -33,7 +33,7 @@ impl Stage {
             "open" => stage.ping(),
             "unused" => stage.ping(),
             "closing" => stage.script.agent.close(stage.script.now()),
-            "source" => stage.welcome(SECOND, &[(SESSION, SessionFate::Reclaimable)]),
+            "source" => stage.open(SECOND, &[(SESSION, SessionFate::Reclaimable)]),
             "lost" | "ending" => stage.nack(NackReason::TimingOut),
             other => panic!("{other}"),
         }
@@ -72,7 +72,7 @@ impl Stage {
     }
 
     /// Another session opens; what the server says of the former ones.
-    fn welcome(&mut self, next: SessionId, fates: &[(SessionId, SessionFate)]) {
+    fn open(&mut self, next: SessionId, fates: &[(SessionId, SessionFate)]) {
         if self.state() == "source" {
             // Only what the reclaim needs is asked now, and that may be echoed.
             self.script.say(&[Hint { echo: self.echo, detail: Bytes8(b"") }.into()]);
@@ -123,23 +123,23 @@ fn happens(stage: &mut Stage, event: &str) {
     use SessionFate::{Ended as Gone, Reclaimable, TimingOut};
     let echo = stage.echo;
     let sourced = stage.state() == "source";
-    let welcome = |stage: &mut Stage, fate: SessionFate| {
+    let open = |stage: &mut Stage, fate: SessionFate| {
         if sourced {
-            stage.welcome(THIRD, &[(SESSION, fate), (SECOND, Reclaimable)]);
+            stage.open(THIRD, &[(SESSION, fate), (SECOND, Reclaimable)]);
         } else {
-            stage.welcome(SECOND, &[(SESSION, fate)]);
+            stage.open(SECOND, &[(SESSION, fate)]);
         }
     };
     match event {
-        "WELCOME, reclaimable" => welcome(stage, Reclaimable),
-        "WELCOME, timing out" => welcome(stage, TimingOut),
-        "WELCOME, ended" => welcome(stage, Gone),
+        "OPENED, reclaimable" => open(stage, Reclaimable),
+        "OPENED, timing out" => open(stage, TimingOut),
+        "OPENED, ended" => open(stage, Gone),
         "NACK, timing out" => stage.say(Nack { nonce: 0, echo, reason: NackReason::TimingOut, fate: Fate::Unknown }.into()),
         "NACK, ended" => stage.say(Nack { nonce: 0, echo, reason: NackReason::Ended, fate: Fate::Unknown }.into()),
         "NACK of the next" => stage.nack(NackReason::TimingOut),
-        "KNOWN" => stage.script.say_outside(&[Known { handshake: 1, echo: 1, session: SESSION }.into()]),
+        "KNOWN" => stage.say(Known { serial: 1, echo, session: SESSION }.into()),
         "HINT" => stage.say(Hint { echo, detail: Bytes8(b"") }.into()),
-        "ENDED" => stage.say(Ended { serial: 1, echo }.into()),
+        "ENDED" => stage.say(Ended { serial: 2, echo }.into()),
         "complete" => stage.complete(),
         "users stop" => stage.stop(),
         "close" => {
@@ -155,9 +155,9 @@ fn happens(stage: &mut Stage, event: &str) {
 fn every_state_goes_where_the_table_says() {
     // Of each state what becomes of it, in the order of the events; "" where the event cannot happen.
     let events = [
-        "WELCOME, reclaimable",
-        "WELCOME, timing out",
-        "WELCOME, ended",
+        "OPENED, reclaimable",
+        "OPENED, timing out",
+        "OPENED, ended",
         "NACK, timing out",
         "NACK, ended",
         "NACK of the next",

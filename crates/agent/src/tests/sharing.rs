@@ -84,9 +84,9 @@ fn nothing_is_granted_locally_in_suspect_or_after_the_lease() {
     }
     let op = script.start(lock(7, Mode::Exclusive, Wait::Forever));
     // The two before it were wanted by those who cancelled, and never sent.
-    let clock = script.keep_alive(3);
+    let clock = script.keep_alive(4);
     let echo = script.sends(&[clock]);
-    script.say(&[Alive { serial: 3, echo }.into()]);
+    script.say(&[Alive { serial: 4, echo }.into()]);
     assert_eq!(script.locked(op).token, 41);
 }
 
@@ -184,8 +184,8 @@ fn a_lock_that_somebody_waits_for_is_not_extended_but_given_back_and_asked_for_a
     let echo = script.sends(&[extend(3)]);
     script.say(&[Ack { nonce: 3, echo, reply: Reply::LockRefused(LockRefused { lock: object(7), holder: SOMEBODY }) }.into()]);
     let items = [item(7, 40, Keep::Nothing)];
-    let echo = script.sends(&[Release { serial: 1, items: List::of(&items) }.into()]);
-    script.say(&[released(1, echo, &[back(7, 40, Keep::Nothing, 0)])]);
+    let echo = script.sends(&[Release { serial: 2, items: List::of(&items) }.into()]);
+    script.say(&[released(2, echo, &[back(7, 40, Keep::Nothing, 0)])]);
     let echo = script.sends(&[lock_request(4, 0, 7, Mode::Exclusive, LockWait::Queue)]);
     script.say(&[granted(4, echo, 7, Mode::Exclusive, 50, 16)]);
     assert_eq!(script.locked(op).token, 50);
@@ -199,11 +199,11 @@ fn a_demand_that_leaves_a_shared_lock_does_not_disturb_shared_users() {
     let reader = at_once(&mut script, Mode::Shared);
     script.say(&[demand(1, 7, 40, Keep::Shared)]);
     let items = [item(7, 40, Keep::Shared)];
-    let echo = script.sends(&[receipt(1, ReceiptAnswer::Received), Release { serial: 1, items: List::of(&items) }.into()]);
+    let echo = script.sends(&[receipt(1, ReceiptAnswer::Received), Release { serial: 2, items: List::of(&items) }.into()]);
     assert!(script.agent.holder_view(script.now(), reader.holder).unwrap().certain);
     let op = script.start(lock(7, Mode::Shared, Wait::Forever));
     script.quiet();
-    script.say(&[released(1, echo, &[back(7, 40, Keep::Shared, 70)])]);
+    script.say(&[released(2, echo, &[back(7, 40, Keep::Shared, 70)])]);
     let other = script.locked(op);
     assert_eq!((other.token, other.generation), (70, Generation(70)));
     script.quiet();
@@ -211,7 +211,7 @@ fn a_demand_that_leaves_a_shared_lock_does_not_disturb_shared_users() {
     unlock(&mut script, &other);
     script.say(&[demand(2, 7, 70, Keep::Nothing)]);
     let items = [item(7, 70, Keep::Nothing)];
-    script.sends(&[receipt(2, ReceiptAnswer::Received), Release { serial: 2, items: List::of(&items) }.into()]);
+    script.sends(&[receipt(2, ReceiptAnswer::Received), Release { serial: 3, items: List::of(&items) }.into()]);
 }
 
 #[test]
@@ -235,8 +235,8 @@ fn the_second_of_two_upgrades_gives_its_shared_lock_up_and_asks_anew() {
     let echo = script.sends(&[lock_request(3, 0, 7, Mode::Exclusive, LockWait::Queue)]);
     script.say(&[Ack { nonce: 3, echo, reply: Reply::Failed(Failed { status: Status::EDEADLK, retry_ms: 0 }) }.into()]);
     let items = [item(7, 40, Keep::Nothing)];
-    let echo = script.sends(&[Release { serial: 1, items: List::of(&items) }.into()]);
-    script.say(&[released(1, echo, &[back(7, 40, Keep::Nothing, 0)])]);
+    let echo = script.sends(&[Release { serial: 2, items: List::of(&items) }.into()]);
+    script.say(&[released(2, echo, &[back(7, 40, Keep::Nothing, 0)])]);
     let echo = script.sends(&[lock_request(4, 0, 7, Mode::Exclusive, LockWait::Queue)]);
     script.say(&[granted(4, echo, 7, Mode::Exclusive, 60, 16)]);
     assert_eq!(script.locked(writer).token, 60);
@@ -252,7 +252,7 @@ fn a_shared_lock_demanded_while_its_upgrade_waits_is_given_up() {
     script.say(&[queued(3, echo, 7)]);
     script.say(&[demand(1, 7, 40, Keep::Nothing)]);
     let items = [item(7, 40, Keep::Nothing)];
-    script.sends(&[receipt(1, ReceiptAnswer::Received), Release { serial: 1, items: List::of(&items) }.into()]);
+    script.sends(&[receipt(1, ReceiptAnswer::Received), Release { serial: 2, items: List::of(&items) }.into()]);
 }
 
 #[test]
@@ -272,5 +272,5 @@ fn the_bound_on_advisory_locks_gives_idle_ones_back_and_then_refuses() {
     unlock(&mut script, &first);
     script.start(lock(9, Mode::Exclusive, Wait::Forever));
     let items = [item(7, 40, Keep::Nothing)];
-    script.sends(&[Release { serial: 1, items: List::of(&items) }.into(), lock_request(4, 0, 9, Mode::Exclusive, LockWait::Queue)]);
+    script.sends(&[Release { serial: 2, items: List::of(&items) }.into(), lock_request(4, 0, 9, Mode::Exclusive, LockWait::Queue)]);
 }

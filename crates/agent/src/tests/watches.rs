@@ -113,9 +113,9 @@ fn watching_agent_renews_and_says_when_nothing_is_certain() {
     let (mut script, watch) = watching();
     script.silence(1_199);
     script.sleep(1);
-    let expected = script.keep_alive(1);
+    let expected = script.keep_alive(2);
     let echo = script.sends(&[expected]);
-    script.say(&[Alive { serial: 1, echo }.into()]);
+    script.say(&[Alive { serial: 2, echo }.into()]);
     script.quiet();
     script.hears(&[]);
     // The server is silent: at the end of the lease nothing is certain; with the next answer it is again.
@@ -123,7 +123,7 @@ fn watching_agent_renews_and_says_when_nothing_is_certain() {
     script.hears(&[told(watch, WatchEvent::Uncertain)]);
     let keeping = sent.iter().rev().find(|(_, sent)| sent.messages().iter().any(|message| matches!(message, Message::KeepAlive(_))));
     let echo = keeping.expect("it asks on").1.packet();
-    script.say(&[event(1, 8, false), Alive { serial: 2, echo }.into()]);
+    script.say(&[event(1, 8, false), Alive { serial: 3, echo }.into()]);
     let now = script.turn();
     assert!(now[0].messages().contains(&receipt(1)));
     script.hears(&[told(watch, WatchEvent::Certain { version: 8 })]);
@@ -210,7 +210,7 @@ fn agent_with_an_ephemeral_file_renews_as_for_a_lock_in_use() {
     assert_eq!(script.agent.view(script.now()).ephemerals, 1);
     script.silence(1_199);
     script.sleep(1);
-    let expected = script.keep_alive(1);
+    let expected = script.keep_alive(2);
     script.sends(&[expected]);
 }
 

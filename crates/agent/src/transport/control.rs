@@ -1,15 +1,30 @@
-//! Control messages on their way: KEEPALIVE, RELEASE, CANCEL, END_SESSION.
+//! Control messages on their way: CONFIRM, KEEPALIVE, RELEASE, CANCEL, END_SESSION.
 //!
-//! Releases share a message. Each message but a keep-alive is sent again, in the same words, until it is answered; none waits for a window. At
+//! CONFIRM leads every datagram until it is answered, for nothing else opens the session. Releases share a message. Each message but a keep-alive is sent again, in the same words, until it is answered; none waits for a window. At
 //! most one keep-alive is out, and each is a message of its own, so that its clock reading is that of its sending (`wire-spec.md` 6.3).
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
-use cistern_wire::{Cancel, EndReason, EndSession, KeepAlive, List, Message, Packer, Release, ReleaseItem, Released, ReleasedItem};
+use cistern_wire::Field as _;
+use cistern_wire::limits::MESSAGE_HEADER_LEN;
+use cistern_wire::{
+    Cancel, Confirm, EndReason, EndSession, FormerClaim, KeepAlive, List, Message, Packer, Release, ReleaseItem, Released, ReleasedItem,
+};
 
 /// Most items of one RELEASE: so many that its answer is one message in the smallest datagram. More go into further ones.
 const ITEMS_MAX: usize = Released::ITEMS_MAX;
+
+/// The number of CONFIRM: it is the first.
+const CONFIRM: u64 = 1;
+
+/// CONFIRM, as long as it is not answered.
+#[derive(Debug)]
+struct Confirming {
+    former: Vec<FormerClaim>,
+    due: bool,
+    attempts: u32,
+}
 
 /// What a control message says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +63,7 @@ pub(crate) struct Sent {
 #[derive(Debug, Default)]
 pub(crate) struct Controls {
     last_serial: u64,
+    confirm: Option<Confirming>,
     unanswered: BTreeMap<u64, Unanswered>,
     due: BTreeSet<u64>,
     /// The keep-alive that is not answered.
@@ -56,6 +72,47 @@ pub(crate) struct Controls {
     cancelling: BTreeSet<u64>,
     /// Locks to be given back that have no message yet: each gets one when there is room for it, however many they are.
     giving: VecDeque<ReleaseItem>,
+}
+
+/// CONFIRM.
+impl Controls {
+    /// Those of a session that is to be opened, with what is said of the agent's others.
+    pub(crate) fn confirming(former: Vec<FormerClaim>) -> Self {
+        Self { last_serial: CONFIRM, confirm: Some(Confirming { former, due: true, attempts: 0 }), ..Self::default() }
+    }
+
+    /// Whether CONFIRM is not answered.
+    pub(crate) const fn is_confirming(&self) -> bool {
+        self.confirm.is_some()
+    }
+
+    /// Whether a datagram is to be sent if only for CONFIRM.
+    pub(crate) fn is_confirm_due(&self) -> bool {
+        self.confirm.as_ref().is_some_and(|confirm| confirm.due)
+    }
+
+    /// Bytes that CONFIRM takes of each datagram.
+    pub(crate) fn lead_len(&self) -> usize {
+        self.confirm.as_ref().map_or(0, |confirm| MESSAGE_HEADER_LEN + Confirm::MIN_LEN + confirm.former.len() * FormerClaim::LEN)
+    }
+
+    /// Begins a datagram by CONFIRM, if that is not answered.
+    pub(crate) fn lead(&self, packer: &mut Packer<'_>) {
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# The agent MUST begin each datagram of a session with CONFIRM, in the same words, until that is answered.
+        if let Some(confirm) = &self.confirm {
+            let fits = packer.push(&Confirm { serial: CONFIRM, former: List::of(&confirm.former) }.into());
+            debug_assert!(fits, "it is the first");
+        }
+    }
+
+    /// A datagram that it leads goes out.
+    pub(crate) fn led(&mut self) -> Option<Sent> {
+        let confirm = self.confirm.as_mut()?;
+        let before = confirm.attempts;
+        confirm.attempts += u32::from(core::mem::replace(&mut confirm.due, false));
+        Some(Sent { serial: CONFIRM, before })
+    }
 }
 
 impl Controls {
@@ -107,12 +164,13 @@ impl Controls {
 
     /// Whether something is to be sent now.
     pub(crate) fn has_due(&self) -> bool {
-        !self.due.is_empty() || !self.giving.is_empty()
+        !self.due.is_empty() || !self.giving.is_empty() || self.is_confirm_due()
     }
 
     /// Whether one is out of which nobody would see that its answer does not come.
     pub(crate) fn untimed(&self, is_timed: impl Fn(u64) -> bool) -> bool {
-        self.unanswered.keys().any(|serial| !self.due.contains(serial) && !is_timed(*serial))
+        let confirm = self.is_confirming() && !self.is_confirm_due() && !is_timed(CONFIRM);
+        confirm || self.unanswered.keys().any(|serial| !self.due.contains(serial) && !is_timed(*serial))
     }
 
     /// Puts what is to be sent into a datagram, as far as it fits; gives the numbers of what went in.
@@ -139,6 +197,10 @@ impl Controls {
 
     /// The timeout of a message has passed: it goes out again. False if it was answered.
     pub(crate) fn overdue(&mut self, serial: u64) -> bool {
+        if let Some(confirm) = self.confirm.as_mut().filter(|_| serial == CONFIRM) {
+            confirm.due = true;
+            return true;
+        }
         match self.unanswered.get(&serial) {
             None => false,
             Some(Unanswered { body: Control::KeepAlive, attempts, .. }) => {
@@ -177,16 +239,18 @@ impl Controls {
     /// Everything that is unanswered goes out again: the server may be there after all.
     pub(crate) fn wake(&mut self) {
         self.due.extend(self.unanswered.keys());
+        self.confirm.iter_mut().for_each(|confirm| confirm.due = true);
     }
 
-    /// The session is closed, and nothing else in it matters any more.
+    /// The session is closed, and nothing else in it matters any more, but that it is opened first.
     pub(crate) fn only_end(&mut self) {
-        *self = Self { last_serial: self.last_serial, ..Self::default() };
+        *self = Self { last_serial: self.last_serial, confirm: self.confirm.take(), ..Self::default() };
         self.add(Control::End, 0);
     }
 
     /// A message was answered; gives what it said, the first time.
     pub(crate) fn answered(&mut self, serial: u64) -> Option<Control> {
+        self.confirm.take_if(|_| serial == CONFIRM);
         self.due.remove(&serial);
         let body = self.unanswered.remove(&serial)?.body;
         match body {

@@ -17,7 +17,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Freshness, Instant, PacketCounter, Path, Question, ReplayWindow, Rng, RoundTrip, SentLog};
-use cistern_wire::{CancelOutcome, Cancelled, List, ObjectId, Receipt, ReceiptAnswer, ReleaseItem, ReleasedItem, SessionId};
+use cistern_wire::{CancelOutcome, Cancelled, FormerClaim, List, ObjectId, Receipt, ReceiptAnswer, ReleaseItem, ReleasedItem, SessionId};
 use control::Controls;
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -30,7 +30,7 @@ const RECEIPTS_MAX: usize = 256;
 
 /// With what a channel begins: what HELLO and WELCOME have agreed on.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct Agreed {
     pub(crate) session: SessionId,
     /// The place of the server's address in the list of its addresses, and the address.
     pub(crate) address: usize,
@@ -45,6 +45,8 @@ pub(crate) struct Opened {
     pub(crate) max_datagram: usize,
     /// As the handshake has measured it.
     pub(crate) rtt: RoundTrip,
+    /// What CONFIRM says of the agent's other sessions.
+    pub(crate) former: Vec<FormerClaim>,
 }
 
 /// Delivery within one session.
@@ -90,8 +92,8 @@ pub(crate) struct Sender {
 }
 
 impl Channel {
-    pub(crate) fn new(opened: Opened) -> Self {
-        let Opened { session, address, path, tau, first_sent, first_received, sent_max, window, max_datagram, mut rtt } = opened;
+    pub(crate) fn new(agreed: Agreed) -> Self {
+        let Agreed { session, address, path, tau, first_sent, first_received, sent_max, window, max_datagram, mut rtt, former } = agreed;
         rtt.set_cap(RTO_LONGEST.min(tau / 2));
         Self {
             session,
@@ -104,7 +106,7 @@ impl Channel {
             notices: ReplayWindow::starting_at(1),
             rtt,
             requests: Requests::new(window, max_datagram),
-            controls: Controls::default(),
+            controls: Controls::confirming(former),
             receipts: VecDeque::new(),
             cancels: BTreeMap::new(),
             challenged: None,
@@ -349,6 +351,16 @@ impl Channel {
 
 /// Control messages.
 impl Channel {
+    /// Whether the server has not said that the session is open.
+    pub(crate) const fn is_confirming(&self) -> bool {
+        self.controls.is_confirming()
+    }
+
+    /// Whether anything was ever sent in the session.
+    pub(crate) const fn is_used(&self) -> bool {
+        self.counter.count() > 0
+    }
+
     /// Renews the lease on purpose, unless that is being tried already.
     pub(crate) fn keep_alive(&mut self) {
         self.controls.keep_alive();

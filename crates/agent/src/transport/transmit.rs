@@ -1,6 +1,6 @@
 //! The way out of a channel: what its next datagram carries.
 //!
-//! Receipts and control messages go first and wait for nothing; then what is sent again, then what was never sent, by lanes. Receipts and
+//! As long as the session is not open CONFIRM leads. Receipts and control messages go first and wait for nothing; then what is sent again, then what was never sent, by lanes. Receipts and
 //! control messages keep to datagrams of 548 bytes, so that they pass wherever anything does.
 
 use super::Channel;
@@ -104,7 +104,7 @@ pub(crate) struct Transmitted {
 impl Channel {
     /// Whether the next datagram carries a request, whose answer will renew the lease.
     pub(crate) fn is_asking(&self, now: Instant, queue: &SendQueue, gate: Gate) -> bool {
-        let (_, room) = self.path_size(now);
+        let room = if self.is_confirming() { DATAGRAM_MIN - AROUND - self.controls.lead_len() } else { self.path_size(now).1 };
         let may_start = || self.requests.may_start() && queue.has_next(gate, room);
         !self.dormant && (self.requests.has_due() || may_start())
     }
@@ -124,8 +124,10 @@ impl Channel {
         let urgent = self.is_urgent();
         // Its number is taken when it is known that it carries something.
         let header = Header { from_server: false, session: self.session, packet: self.counter.last() + 1 };
-        let limit = if urgent { DATAGRAM_MIN } else { self.size_of_next(now) };
+        let limit = if urgent || self.is_confirming() { DATAGRAM_MIN } else { self.size_of_next(now) };
         let mut packer = Packer::new(buf, header, limit);
+        self.controls.lead(&mut packer);
+        let lead = packer.used();
         let mut packing = Packing { cx, limit, first: 0, again: 0, asked: Vec::new() };
         if urgent {
             self.push_urgent(&mut packer, &mut packing);
@@ -140,17 +142,36 @@ impl Channel {
                 }
             }
         }
-        if packer.is_empty() {
+        if packer.used() == lead && !self.controls.is_confirm_due() {
             return None;
         }
         packer.finish();
+        let Packing { cx, first, again, asked, .. } = packing;
+        if let Some(sent) = self.controls.led() {
+            cx.timers.set(Timer::Control(sent.serial), now.plus(self.rtt.backoff(sent.before, cx.rng)), Question::Waited);
+        }
         let packet = self.counter.take()?;
         self.log.forget_older(now, self.tau);
         //= wire-spec.md#11-1-lease
         //# The agent MUST read the clock for a send time before it hands the transmission to the network.
         self.log.record(packet, now);
-        let Packing { first, again, asked, .. } = packing;
         Some(Transmitted { path: self.path, first, again, asked })
+    }
+}
+
+/// While another session is the present one.
+impl Channel {
+    /// Makes a datagram of nothing but CONFIRM.
+    pub(crate) fn confirm(&mut self, cx: &mut Cx<'_>, buf: &mut Vec<u8>) -> Option<Path> {
+        let packet = self.counter.take()?;
+        let mut packer = Packer::new(buf, Header { from_server: false, session: self.session, packet }, DATAGRAM_MIN);
+        self.controls.lead(&mut packer);
+        packer.finish();
+        self.log.record(packet, cx.now);
+        if let Some(sent) = self.controls.led() {
+            cx.timers.set(Timer::Handshake, cx.now.plus(self.rtt.backoff(sent.before, cx.rng)), Question::Waited);
+        }
+        Some(self.path)
     }
 }
 

@@ -124,15 +124,15 @@ fn server(status: &Status, all: &mut Vec<Family>) {
 
 fn sessions(figures: &Figures, all: &mut Vec<Family>) {
     let (status, stats) = (&figures.status, &figures.stats);
-    let (opening, over) = figures.opening_and_over;
-    let standing = [("opening", opening), ("good", status.sessions), ("timing_out", status.timing_out), ("over", over)];
+    let (half_open, over) = figures.half_open_and_over;
+    let standing = [("half_open", half_open), ("good", status.sessions), ("timing_out", status.timing_out), ("over", over)];
     let values = standing.map(|(name, count)| ([name.to_owned()], Whole(count as u64)));
     let help = "Sessions. `timing_out` is all the lease state there is: above 0 for long means unreachable agents.";
     labelled(all, Gauge, "sessions", help, &["standing"], values);
     total(
         all,
         "sessions_opened_total",
-        stats.welcomes,
+        stats.opened,
         "Sessions opened. Grows fast when agents cannot keep sessions, or commands run without a host agent.",
     );
     let refused = |reason: &RefuseReason| ([format!("{reason:?}").to_lowercase()], Whole(stats.refused(*reason)));

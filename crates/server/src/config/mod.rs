@@ -83,7 +83,7 @@ pub struct Config {
     pub sessions_max: u32,
     /// Most sessions opened from one network (an IPv4 /24, an IPv6 /64), this computer's own addresses excepted.
     pub network_sessions_max: u32,
-    /// Most sessions whose record is not durable yet.
+    /// Most half-open sessions; the oldest gives way to a new one.
     pub opening_max: u32,
     /// Most ended sessions remembered, so that their agents are told so; the oldest is forgotten first.
     pub tombstones_max: u32,
@@ -140,7 +140,7 @@ impl Default for Config {
             sessions_max: 10_000,
             // Half of them: a site has room for 20 agents on each of 254 hosts, and who has one network leaves room for all others.
             network_sessions_max: 5_000,
-            opening_max: 1_024,
+            opening_max: 4_096,
             tombstones_max: 1_024,
             cookie_life: Duration::from_secs(10),
             challenges_per_second: 20_000,

@@ -84,7 +84,7 @@ impl Server {
             //= wire-spec.md#11-3-failure-and-ending
             //# The outcome of a request executed before D MUST be sent after D as RESULT, if at all.
             Standing::TimingOut { .. } => self.result(call.key, call.nonce, reply),
-            Standing::Recorded { .. } | Standing::Opening | Standing::Ending { .. } | Standing::Ended { .. } => {}
+            Standing::Recorded { .. } | Standing::Ending { .. } | Standing::Ended { .. } => {}
         }
     }
 

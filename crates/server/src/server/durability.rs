@@ -1,10 +1,10 @@
-//! What waits for the store: replies, welcomes and ends that would reveal what a crash could still take back (section 11.7).
+//! What waits for the store: replies, new sessions and ends that would reveal what a crash could still take back (section 11.7).
 //!
 //! Decides that each leaves when its batch is durable, in the order in which they came to wait. Place in the walk: beside the loop;
 //! the driver takes work for the store after each turn and brings its answers before the next.
 //! Invariant: nothing held here reaches anybody before its batch is durable; nothing that reveals no transaction waits (keep-alives).
 //! After a failed write nothing is answered any more.
-//! Leaves to others: what is held (`answers`, `handshake`, `lifecycle`), the engine (`cistern-store`).
+//! Leaves to others: what is held (`answers`, `opening`, `lifecycle`), the engine (`cistern-store`).
 
 use crate::presence::Change;
 use crate::principals::PrincipalId;
@@ -37,7 +37,7 @@ pub(crate) enum OnDurable {
     },
     /// A task that shows what the batch has.
     Resume(TaskId),
-    /// A session's record: it may be welcomed.
+    /// A session's record: what is made in it may leave.
     Opened(SessionKey),
     /// A session's end: its locks may be freed (section 11.3).
     Ended(SessionKey),

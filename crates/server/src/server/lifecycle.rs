@@ -3,7 +3,7 @@
 //! Decides that at D nothing of the session renews or executes any more, its valid requests get NACK, and one timer runs, T = τ(1+δ)+ε from D,
 //! or from what was heard last. What was missing may still come: then the session goes on as if nothing had been. When both clocks have
 //! passed the timer, or when the agent gave the session up, its end goes to the store, and only when that is durable are its locks freed,
-//! in slices. Place in the walk: beside it; D comes from `delivery`, from a newer session of the agent (`handshake`) or from an operator.
+//! in slices. Place in the walk: beside it; D comes from `delivery`, from a newer session of the agent (`opening`) or from an operator.
 //! Implements `wire-spec.md` section 11.3. Invariants: [`Server::change`] is the only way to a new standing, and [`Server::on_transition`] the
 //! only place where one has consequences; one lease timer per session timing out, none else; no lock of a failed session goes to anybody
 //! before it.
@@ -21,17 +21,18 @@ use crate::store::{self, BatchId};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Question};
-use cistern_wire::{AgentId, Ended, FormerClaim, Message, SessionFate, SessionId};
-use log::{Level, debug, error, info, log, warn};
+use cistern_wire::{AgentId, Ended, FormerClaim, Message, SessionId};
+use log::{Level, error, info, log, warn};
 
 /// What waits for the store to have a session's record, or to have it no more.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Pending {
-    /// WELCOME.
-    Welcome {
-        /// Newest HELLO of the handshake.
+    /// OPENED.
+    Opened {
+        /// Serial and newest packet of CONFIRM.
+        serial: u64,
         packet: u64,
-        /// The former sessions that it names: what is said of them is what is true when WELCOME is made.
+        /// The former sessions that it names: what is said of them is what is true when OPENED is made.
         former: Vec<FormerClaim>,
     },
     /// The end itself, and ENDED if the agent has asked for it.
@@ -65,7 +66,6 @@ impl Server {
                     self.write_unreclaimable(key);
                 }
             }
-            (Standing::Opening, Standing::Good) => self.opened(key),
             (Standing::Good, Standing::TimingOut { until, cause, .. }) => self.failed(key, until, cause),
             (Standing::TimingOut { cause: before, .. }, Standing::TimingOut { cause, .. }) => {
                 // The timer of the first D runs on.
@@ -77,41 +77,8 @@ impl Server {
             (Standing::TimingOut { decided, .. }, Standing::Good) => self.rescued(key, decided),
             (_, Standing::Ending { cause }) => self.ending(key, cause),
             (_, Standing::Ended { cause }) => self.ended(key, cause),
-            (_, Standing::Opening | Standing::Good | Standing::TimingOut { .. }) => debug_assert!(false, "{from:?} to {to:?}"),
+            (_, Standing::Good | Standing::TimingOut { .. }) => debug_assert!(false, "{from:?} to {to:?}"),
         }
-    }
-
-    /// The session's record is durable: it is open, unless it was superseded meanwhile.
-    pub(crate) fn recorded(&mut self, key: SessionKey) {
-        if self.sessions.get(key).is_some_and(|session| session.standing() == Standing::Opening) {
-            self.change(key, Event::Recorded);
-        } else {
-            debug!("{}: session {} was over before it was open", self.who, key.id());
-        }
-    }
-
-    fn opened(&mut self, key: SessionKey) {
-        //= wire-spec.md#11-7-restart-and-recovery
-        //# A long session MUST NOT be given a cache lock.
-        let owner = self.sessions.get(key).map_or(Owner::Server, |session| Owner::of(session.path.remote));
-        let slot = self.locks.open(key, owner, !self.long.contains(key.id()));
-        if bugs::is(Bug::M46) {
-            self.lease_timers.set(key, self.now.plus(self.config.wait()), Question::Waited);
-        }
-        if let Some(session) = self.sessions.get_mut(key) {
-            session.slot = slot;
-            session.flow = self.scheduler.join(owner);
-            info!("{}: {} is open at {}", self.who, session.who(), session.path.remote);
-        }
-        self.stats.welcomes += 1;
-        let Some(Pending::Welcome { packet, former }) = self.pending.remove(&key) else {
-            return;
-        };
-        let former = self.fates(key, &former);
-        if let Some(grace) = self.grace.as_mut().filter(|_| former.iter().any(|told| told.fate == SessionFate::Reclaimable)) {
-            grace.progressed(self.now);
-        }
-        self.welcome(key, packet, &former);
     }
 
     /// D: from now on nothing renews the session, and its locks go to others when T has passed.
@@ -299,7 +266,7 @@ impl Server {
     pub(crate) fn end_batch(&self, key: SessionKey) -> Option<BatchId> {
         match self.pending.get(&key)? {
             Pending::End { batch, .. } => Some(*batch),
-            Pending::Welcome { .. } => None,
+            Pending::Opened { .. } => None,
         }
     }
 

@@ -13,6 +13,7 @@ mod execute;
 mod handshake;
 mod lifecycle;
 mod long;
+mod opening;
 mod presence;
 mod receive;
 mod recovery;
@@ -42,13 +43,13 @@ use crate::server::presence::Removals;
 use crate::server::status::challenges;
 use crate::server::warnings::Warnings;
 use crate::sessions::grace::Grace;
+use crate::sessions::half_open::HalfOpens;
 use crate::sessions::notices::DeliveryDeadlines;
 use crate::sessions::{SessionKey, Sessions};
 use crate::stats::{Dropped, Stats};
 use crate::store::{AfterCommit, StoreCache};
 use crate::transport::Transport;
-use crate::transport::validation::Rate;
-use crate::transport::validation::{Cookies, Spent};
+use crate::transport::validation::{Cookies, Rate};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -128,13 +129,13 @@ pub struct Server {
     rng: Rng,
     // Handshakes and strangers.
     cookies: Cookies,
-    spent: Spent,
     challenges: Rate,
     /// How often the fullness of the table of sessions makes the server ask who is still there.
     probes: Rate,
     hints: Rate,
     warnings: Warnings,
     // Sessions.
+    half_open: HalfOpens,
     sessions: Sessions,
     long: LongSessions,
     /// What their agents are told when the store has their records, or has them no more.
@@ -194,11 +195,11 @@ impl Server {
             started: now,
             wall: Wall { read_at: now, unix_ns },
             cookies: Cookies::new(&mut rng, config.cookie_life),
-            spent: Spent::new(config.cookie_life),
             probes: Rate::new(now, config.rto_floor(), 1),
             challenges: challenges(now, &config),
             hints: Rate::new(now, config.hint_interval, 1),
             warnings: Warnings::default(),
+            half_open: HalfOpens::default(),
             sessions: Sessions::new(config.tombstones_max),
             long: LongSessions::default(),
             pending: BTreeMap::new(),

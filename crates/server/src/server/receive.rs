@@ -84,7 +84,7 @@ impl Server {
         match envelope.decode(bytes) {
             Err(reason) => self.undecoded(path, &reason),
             Ok(_) if header.session.0 == 0 => self.handshake_datagram(path, header.packet, bytes),
-            Ok(_) => self.stranger(path, header, bytes.len()),
+            Ok(datagram) => self.unopened(path, envelope, &datagram, bytes),
         }
     }
 
@@ -93,14 +93,13 @@ impl Server {
         trace!("{}: dropped a datagram from {}: {reason}", self.who, path.remote);
     }
 
-    fn session_datagram(&mut self, key: SessionKey, path: Path, envelope: Envelope, bytes: &[u8]) {
+    pub(crate) fn session_datagram(&mut self, key: SessionKey, path: Path, envelope: Envelope, bytes: &[u8]) {
         let header = envelope.header;
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
         let standing = session.standing();
         let is_open = match standing {
-            Standing::Opening => return self.drop_datagram(path, Dropped::NotOpen),
             Standing::Ended { .. } | Standing::Recorded { .. } => false,
             Standing::Ending { .. } => !session.is_of_before(),
             Standing::Good | Standing::TimingOut { .. } => true,
@@ -233,6 +232,7 @@ impl Server {
             Kind::Cancel => raw.read(|m| self.cancel(origin, m)),
             Kind::EndSession => raw.read(|m| self.end_session(origin, m)),
             Kind::Receipt => raw.read(|m| self.receipt(origin, m)),
+            Kind::Confirm => raw.read(|m| self.confirm(origin, m)),
             // PATH_RESPONSE: what it proves was proven before anything of its datagram acted. The decoder lets no other through.
             _ => Taken::Done,
         }
@@ -429,9 +429,7 @@ impl Server {
             Standing::Good => self.over(key, cause),
             Standing::TimingOut { .. } if self.config.surrender => self.over(key, cause),
             Standing::Ending { .. } => {}
-            Standing::TimingOut { .. } | Standing::Recorded { .. } | Standing::Opening | Standing::Ended { .. } => {
-                return Taken::Refused;
-            }
+            Standing::TimingOut { .. } | Standing::Recorded { .. } | Standing::Ended { .. } => return Taken::Refused,
         }
         // ENDED follows when the end is durable (section 11.7); the newest transmission is the one answered (section 11.1).
         if let Some(Pending::End { asked, .. }) = self.pending.get_mut(&key) {

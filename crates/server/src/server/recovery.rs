@@ -4,7 +4,7 @@
 //! complete. A reclaimed lock keeps its generation and its run: it is the same grant. When the time of grace is over nothing can be reclaimed
 //! any more from those who did not come back; they are ended in slices, so that the loop never stands still; the batch after the last of them
 //! ends the grace, and batches become durable in order.
-//! Place in the walk: under `handshake` and `execute`; the end of grace, beside it. Implements `wire-spec.md` section 11.7.
+//! Place in the walk: under `opening` and `execute`; the end of grace, beside it. Implements `wire-spec.md` section 11.7.
 //! Invariants: no two agents reclaim conflicting modes of one lock; where they try, both lose their sessions. Until the last batch of grace is
 //! durable the server is in grace.
 //! Of mutations the newest of each place in the window is kept, in the batch of the mutation itself, until its session ends. After "not
@@ -31,8 +31,8 @@ use cistern_link::Stored;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::RECLAIM_MAX;
 use cistern_wire::{
-    Ack, AgentId, Bytes16, Claim, Fate, Field as _, Hello, List, LockClass, Mode, ObjectId, Outcome, OutcomeTold, Reclaim, ReclaimComplete,
-    ReclaimItem, Reclaimed, ReclaimedItem, Reply, SessionId, Status,
+    Ack, AgentId, Bytes16, Fate, Field as _, List, LockClass, Mode, ObjectId, Outcome, OutcomeTold, Reclaim, ReclaimComplete, ReclaimItem,
+    Reclaimed, ReclaimedItem, Reply, SessionId, Status,
 };
 use core::time::Duration;
 use log::{info, warn};
@@ -67,13 +67,12 @@ impl Server {
         u32::try_from(retry.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX)
     }
 
-    /// The longest lease of the long sessions that a HELLO says it wants to reclaim from, and may.
-    pub(crate) fn longest_former(&self, hello: &Hello<'_>) -> Option<Duration> {
+    /// The longest lease of the long sessions from which an agent may reclaim.
+    pub(crate) fn longest_former(&self, agent: AgentId, incarnation: u64) -> Option<Duration> {
         let grace = self.grace.as_ref()?;
-        let claims = hello.former.iter().filter(|former| matches!(former.claim, Claim::Reclaiming | Claim::Continuing));
-        let long = claims.map(|former| former.session).filter(|id| grace.objects(*id).is_some());
-        let sessions = long.filter_map(|id| self.sessions.get(self.sessions.find(id)?));
-        sessions.filter(|session| session.is_reclaimable_by(hello.agent, hello.incarnation)).map(Session::lease).max()
+        let own = self.sessions.of_agent(agent).into_iter().filter_map(|key| self.sessions.get(key));
+        let long = own.filter(|session| session.is_reclaimable_by(agent, incarnation) && grace.objects(session.id).is_some());
+        long.map(Session::lease).max()
     }
 
     fn may_reclaim(&self, key: SessionKey, from: SessionId) -> bool {
@@ -324,7 +323,7 @@ impl Server {
             Standing::Ending { .. } if session.is_of_before() => self.tell(call, Fate::Unknown, &[]),
             Standing::TimingOut { .. } | Standing::Ending { .. } => self.outcome_of(call, key, message.nonce),
             // A session in good standing tells by itself what became of its requests.
-            Standing::Opening | Standing::Good => self.tell(call, Fate::Unknown, &[]),
+            Standing::Good => self.tell(call, Fate::Unknown, &[]),
         }
     }
 

@@ -57,7 +57,7 @@ pub struct Status {
     pub ephemerals: usize,
     /// Operations that wait, for locks or for the store.
     pub parked: usize,
-    /// Replies, welcomes and ends that wait for the store.
+    /// Replies, new sessions and ends that wait for the store.
     pub held: usize,
     /// Time for which the server did not listen, since it started.
     pub stalled: Duration,
@@ -130,8 +130,8 @@ pub struct Figures {
     pub stats: Stats,
     /// The lock table.
     pub locks: LockCounts,
-    /// Sessions whose records are not durable yet, and those that are over and not freed yet.
-    pub opening_and_over: (usize, usize),
+    /// Half-open sessions, and those that are over and not freed yet.
+    pub half_open_and_over: (usize, usize),
     /// What is in memory of the store.
     pub memory: Memory,
     /// What waits for its owner's turn, and what everything was charged.
@@ -153,7 +153,7 @@ impl Server {
             status: self.status(now),
             stats: self.stats.clone(),
             locks: self.locks.counts(),
-            opening_and_over: (counts.opening, counts.ending),
+            half_open_and_over: (self.half_open.len(), counts.ending),
             memory: self.store.memory(),
             work: self.scheduler.counts(),
             objects: self.store.count_of(Counter::Objects),

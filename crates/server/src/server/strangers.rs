@@ -39,7 +39,7 @@ impl Server {
         //= wire-spec.md#3-2-packet-numbers
         //# A HINT MUST be alone in its datagram, whose packet number MUST neither be judged by the replay window nor move it.
         let hint = Message::Hint(Hint { echo: header.packet, detail: Bytes8(if bugs::is(Bug::M53) { &[0; 200] } else { b"" }) });
-        self.send_loose(path, header.session, header.packet, &[hint], None);
+        self.send_loose(path, header.session, header.packet, &[hint]);
     }
 
     /// A datagram of a session that has ended.
@@ -67,7 +67,7 @@ impl Server {
                 // Asked once more, because ENDED was lost.
                 (Message::EndSession(end), None) if given_up => answers.push(Message::Ended(Ended { serial: end.serial, echo })),
                 (_, None) => {
-                    let answered = [Kind::KeepAlive, Kind::Release, Kind::Cancel, Kind::EndSession];
+                    let answered = [Kind::Confirm, Kind::KeepAlive, Kind::Release, Kind::Cancel, Kind::EndSession];
                     control |= answered.contains(&raw.kind);
                 }
             }
@@ -77,7 +77,7 @@ impl Server {
         }
         let packet = session.packets.take();
         if let Some(packet) = packet.filter(|_| !answers.is_empty()) {
-            self.send_loose(path, header.session, packet, &answers, None);
+            self.send_loose(path, header.session, packet, &answers);
         }
         if let Some(agent) = clone_of {
             self.report_clone(agent, header.session, path);

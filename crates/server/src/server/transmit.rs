@@ -26,8 +26,7 @@ use log::{trace, warn};
 impl Server {
     /// The next datagram, if there is one.
     pub(crate) fn next_datagram(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Path> {
-        let Self { transport, sessions, .. } = self;
-        if let Some(path) = transport.next_loose(buf, |key| sessions.get(key).is_some_and(|session| session.standing().is_good())) {
+        if let Some(path) = self.transport.next_loose(buf) {
             Raw::all(buf).for_each(|raw| self.stats.count_out(raw.kind, 1));
             self.stats.count_transmitted(buf.len());
             return Some(path);
@@ -73,11 +72,11 @@ impl Server {
     }
 
     /// Sends one message outside of any session.
-    pub(crate) fn send_handshake(&mut self, path: Path, message: &Message<'_>, renews: Option<SessionKey>) {
+    pub(crate) fn send_handshake(&mut self, path: Path, message: &Message<'_>) {
         let Some(packet) = self.transport.handshake_packet() else {
             return;
         };
-        self.send_loose(path, SessionId(0), packet, &[*message], renews);
+        self.send_loose(path, SessionId(0), packet, &[*message]);
     }
 
     /// Sends one message of a session by another way than its own.
@@ -85,12 +84,12 @@ impl Server {
         let Some(packet) = self.sessions.get_mut(key).and_then(|session| session.packets.take()) else {
             return;
         };
-        self.send_loose(path, key.id(), packet, &[*message], None);
+        self.send_loose(path, key.id(), packet, &[*message]);
     }
 
     /// Sends messages that do not renew under `session` and `packet`, as many as fit the smallest datagram.
-    pub(crate) fn send_loose(&mut self, path: Path, session: SessionId, packet: u64, messages: &[Message<'_>], renews: Option<SessionKey>) {
-        if !self.transport.push_loose(path, session, packet, messages, renews) {
+    pub(crate) fn send_loose(&mut self, path: Path, session: SessionId, packet: u64, messages: &[Message<'_>]) {
+        if !self.transport.push_loose(path, session, packet, messages) {
             self.stats.count_dropped(Dropped::Shed);
         }
     }
@@ -165,7 +164,7 @@ impl Server {
         //# Before D the server MUST have sent the notice to the four addresses that the session has left last, too.
         for former in former {
             if let Some(packet) = self.sessions.get_mut(key).and_then(|session| session.packets.take()) {
-                self.send_loose(former, key.id(), packet, copies, None);
+                self.send_loose(former, key.id(), packet, copies);
             }
         }
     }

@@ -8,6 +8,7 @@
 //! Leaves to others: what a change of standing entails.
 
 pub(crate) mod grace;
+pub(crate) mod half_open;
 pub(crate) mod networks;
 pub(crate) mod notices;
 pub(crate) mod session;
@@ -51,7 +52,6 @@ struct Place {
 /// How many sessions have which standing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    pub(crate) opening: usize,
     pub(crate) good: usize,
     pub(crate) timing_out: usize,
     /// Their ends are not durable yet.
@@ -67,7 +67,6 @@ impl Counts {
         match session.standing() {
             Standing::Recorded { .. } => &mut self.of_before,
             Standing::Ending { .. } if session.is_of_before() => &mut self.of_before,
-            Standing::Opening => &mut self.opening,
             Standing::Good => &mut self.good,
             Standing::TimingOut { .. } => &mut self.timing_out,
             Standing::Ending { .. } => &mut self.ending,
@@ -344,7 +343,7 @@ mod tests {
     use crate::sessions::session::Opening;
     use crate::sessions::standing::Cause;
     use alloc::boxed::Box;
-    use cistern_link::{Instant, Path};
+    use cistern_link::{Instant, PacketCounter, Path, ReplayWindow};
     use cistern_wire::Handle;
     use core::net::SocketAddr;
 
@@ -358,8 +357,8 @@ mod tests {
             handshake: 1,
             label: Box::from(*b"test"),
             lease_us: 2_000_000,
-            first_received: 1,
-            first_sent: 1,
+            received: ReplayWindow::starting_at(1),
+            sent: PacketCounter::starting_at(1),
             now: Instant::new(1, 1),
             path: Path::to(SocketAddr::from(([127, 0, 0, 1], 1))),
             max_datagram: 1_232,
@@ -385,7 +384,7 @@ mod tests {
         let new = table.insert(session(8, 1, 1));
         assert_eq!(new.place, old.place);
         assert!(table.get(old).is_none() && table.get_mut(old).is_none());
-        assert_eq!(table.apply(old, Event::Recorded), Ok(None));
+        assert_eq!(table.apply(old, Event::Refused), Ok(None));
         assert_eq!((table.find(SessionId(7)), table.len()), (None, 1));
     }
 
@@ -407,13 +406,14 @@ mod tests {
     fn counts_follow_every_change_of_standing() {
         let mut table = Sessions::new(1);
         let key = table.insert(session(7, 1, 1));
-        assert_eq!(table.counts().opening, 1);
-        let change = table.apply(key, Event::Recorded).unwrap();
-        assert_eq!(change, Some(Transition { key, from: Standing::Opening, to: Standing::Good }));
         assert_eq!(table.counts(), Counts { good: 1, ..Counts::default() });
-        assert!(table.apply(key, Event::Recorded).is_err());
+        assert!(table.apply(key, Event::Durable).is_err());
         assert_eq!(table.counts(), Counts { good: 1, ..Counts::default() }, "an illegal event changes nothing");
-        end(&mut table, key);
+        let cause = Cause::Closed;
+        let change = table.apply(key, Event::Over { cause }).unwrap();
+        assert_eq!(change, Some(Transition { key, from: Standing::Good, to: Standing::Ending { cause } }));
+        assert_eq!(table.counts(), Counts { ending: 1, ..Counts::default() });
+        table.apply(key, Event::Durable).unwrap();
         assert_eq!(table.counts(), Counts { ended: 1, ..Counts::default() });
     }
 

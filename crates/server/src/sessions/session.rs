@@ -35,7 +35,7 @@ pub(crate) struct Session {
     pub(crate) id: SessionId,
     /// Its name before other agents.
     pub(crate) handle: Handle,
-    /// Its name in the lock table, once it is open.
+    /// Its name in the lock table.
     pub(crate) slot: LockSlot,
     /// Its owner's flow, once it is open.
     pub(crate) flow: FlowId,
@@ -45,8 +45,6 @@ pub(crate) struct Session {
     pub(crate) agent: AgentId,
     /// Which start of the agent.
     pub(crate) incarnation: u64,
-    /// The handshake that opened it: a repeated HELLO is answered by this session (section 11.6).
-    pub(crate) handshake: u64,
     /// What people call the agent.
     pub(crate) label: Box<[u8]>,
     /// Its lease period τ, in microseconds: what WELCOME told.
@@ -61,7 +59,7 @@ pub(crate) struct Session {
     round_trip_us: u32,
     /// Largest datagram, in bytes, that both sides take.
     pub(crate) max_datagram: u16,
-    /// Whether it stands in the line of sessions that have something to send.
+    /// Whether it stands in the line of sessions that have something to send, or may not yet.
     pub(crate) in_line: bool,
     /// Numbers of the datagrams sent.
     pub(crate) packets: PacketCounter,
@@ -89,6 +87,7 @@ const NO_HANDLE: Handle = Handle(0);
 const NOWHERE: Path = Path::to(SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)));
 
 /// What a new session is made from.
+#[derive(Debug)]
 pub(crate) struct Opening {
     pub(crate) id: SessionId,
     pub(crate) handle: Handle,
@@ -98,9 +97,9 @@ pub(crate) struct Opening {
     pub(crate) handshake: u64,
     pub(crate) label: Box<[u8]>,
     pub(crate) lease_us: u32,
-    /// Number of the agent's first datagram in it, and of the server's.
-    pub(crate) first_received: u64,
-    pub(crate) first_sent: u64,
+    /// Numbers of the agent's datagrams in it, and of the server's.
+    pub(crate) received: ReplayWindow,
+    pub(crate) sent: PacketCounter,
     pub(crate) now: Instant,
     pub(crate) path: Path,
     pub(crate) max_datagram: u16,
@@ -112,10 +111,10 @@ pub(crate) struct Opening {
 }
 
 // An idle session may cost 512 bytes with its places in the tables.
-const _: () = assert!(size_of::<Session>() <= 336);
+const _: () = assert!(size_of::<Session>() <= 328);
 
 impl Session {
-    /// A session whose record is not durable yet.
+    /// A session whose record is on the way to the store: nothing is sent in it before that is durable, for it keeps its place in the line.
     pub(crate) fn new(from: Opening) -> Self {
         Self {
             id: from.id,
@@ -125,7 +124,6 @@ impl Session {
             principal: from.principal,
             agent: from.agent,
             incarnation: from.incarnation,
-            handshake: from.handshake,
             label: from.label,
             lease_us: from.lease_us,
             opened_ns: from.now.boot_ns,
@@ -133,15 +131,15 @@ impl Session {
             outcomes: Cell::new(0),
             round_trip_us: micros(from.round_trip),
             max_datagram: from.max_datagram,
-            in_line: false,
-            packets: PacketCounter::starting_at(from.first_sent),
-            replay: ReplayWindow::starting_at(from.first_received),
+            in_line: true,
+            packets: from.sent,
+            replay: from.received,
             cache: ReplyCache::new(from.window),
             lanes: Lanes::default(),
             notices: None,
             roaming: None,
             reported: false,
-            standing: Standing::Opening,
+            standing: Standing::Good,
             heard: (from.last_heard || bugs::is(Bug::L1)).then_some(from.now),
         }
     }
@@ -158,8 +156,8 @@ impl Session {
             handshake: 0,
             label: record.label,
             lease_us: micros(lease),
-            first_received: 1,
-            first_sent: 1,
+            received: ReplayWindow::starting_at(1),
+            sent: PacketCounter::starting_at(1),
             now,
             path: NOWHERE,
             max_datagram: 0,
@@ -194,7 +192,7 @@ impl Session {
         }
     }
 
-    /// Appends what `encode` writes: one message to the agent. The only way by which one comes into being, but for WELCOME.
+    /// Appends what `encode` writes: one message to the agent. The only way by which one comes into being.
     #[inline]
     fn produce(&mut self, now: Instant, pool: &mut Pool, travel: Travel, encode: impl FnOnce(&mut Vec<u8>)) {
         if travel.kind.renews() {
@@ -265,12 +263,12 @@ impl Session {
     pub(crate) fn kept(&self) -> String {
         // Exhaustive, so that a new field is looked at.
         let Self {
-            id, handle, agent, incarnation, handshake, label, lease_us, opened_ns, round_trip_us, path, max_datagram, roaming, reported, standing, heard,
+            id, handle, agent, incarnation, label, lease_us, opened_ns, round_trip_us, path, max_datagram, roaming, reported, standing, heard,
             principal: _, slot: _, flow: _, outcomes: _, in_line: _, packets: _, replay: _, cache: _, lanes: _, notices: _,
         } = self;
         // A move that is under way is neither here nor there: it is noted when a datagram comes from elsewhere, whatever that renews.
         let left = roaming.as_ref().map(|roaming| roaming.left());
-        let opened = (id, handle, agent, incarnation, handshake, label, lease_us, opened_ns, round_trip_us, max_datagram);
+        let opened = (id, handle, agent, incarnation, label, lease_us, opened_ns, round_trip_us, max_datagram);
         format!("{opened:?} {path:?} {left:?} {reported} {standing:?} {heard:?}")
     }
 
@@ -363,8 +361,8 @@ mod tests {
             handshake: 1,
             label: Box::from(*b"test"),
             lease_us: 2_000_000,
-            first_received: 1,
-            first_sent: 1,
+            received: ReplayWindow::starting_at(1),
+            sent: PacketCounter::starting_at(1),
             now: Instant::new(1, 1),
             path: Path::to(SocketAddr::from(([127, 0, 0, 1], 1))),
             max_datagram: 1_232,

@@ -85,14 +85,14 @@ pub(crate) enum ReclaimState {
 ///
 ///                          Rescued (no NACK, no final cause)
 ///                         ┌────────────────────┐
-///            Recorded     ▼      Failed (D)    │          Waited (the wait is over)
-///  Opening ───────────▶  Good  ────────────▶  TimingOut ─────────────────────▶  Ending ──────────▶ Ended
-///     │                   │                    │     ▲                            ▲     Durable
-///     │                   │                    └─────┘ Refused (NACK);            │
-///     │                   │                    │       Failed, for a final cause  │
-///     │                   │                    │       (the timer runs on)        │
-///     └───────────────────┴────────────────────┴──────────────────────────────────┘
-///                              Over (closed; surrendered; never welcomed)
+///                         ▼      Failed (D)    │          Waited (the wait is over)
+///  (CONFIRM) ─────────▶  Good  ────────────▶  TimingOut ─────────────────────▶  Ending ──────────▶ Ended
+///                         │                    │     ▲                            ▲     Durable
+///                         │                    └─────┘ Refused (NACK);            │
+///                         │                    │       Failed, for a final cause  │
+///                         │                    │       (the timer runs on)        │
+///                         └────────────────────┴──────────────────────────────────┘
+///                              Over (closed; surrendered)
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
@@ -101,9 +101,7 @@ pub(crate) enum Standing {
         /// Whether anything is given back.
         reclaim: ReclaimState,
     },
-    /// Its record is on the way to the store; the agent was not welcomed yet.
-    Opening,
-    /// The agent may be answered. Nothing about its lease is kept.
+    /// The agent may be answered, once its record is durable. Nothing about its lease is kept.
     Good,
     /// D was decided: no message renews, nothing is executed, valid requests get NACK.
     TimingOut {
@@ -135,8 +133,6 @@ pub(crate) enum Event {
     Forfeited,
     /// Nobody came back for it in time.
     Missed,
-    /// Its record is durable.
-    Recorded,
     /// D: decided now, over at the earliest at `until`.
     Failed {
         /// D.
@@ -187,7 +183,6 @@ impl Standing {
             (Self::Recorded { reclaim: ReclaimState::Open | ReclaimState::Forfeited }, Event::Missed) => {
                 Ok(Self::Recorded { reclaim: ReclaimState::Missed })
             }
-            (Self::Opening, Event::Recorded) => Ok(Self::Good),
             (Self::TimingOut { .. }, Event::Refused) if bugs::is(Bug::M13) => Ok(Self::Good),
             (Self::TimingOut { .. }, Event::Waited { .. }) if bugs::is(Bug::M24) => Ok(Self::Good),
             (Self::Good, Event::Failed { now, until, cause }) => Ok(Self::TimingOut { decided: now, until, cause, nacked: false }),
@@ -207,9 +202,7 @@ impl Standing {
                 Ok(Self::Good)
             }
             (Self::TimingOut { until, cause, .. }, Event::Waited { now }) if now.waited(until) => Ok(Self::Ending { cause }),
-            (Self::Recorded { .. } | Self::Opening | Self::Good | Self::TimingOut { .. }, Event::Over { cause }) => {
-                Ok(Self::Ending { cause })
-            }
+            (Self::Recorded { .. } | Self::Good | Self::TimingOut { .. }, Event::Over { cause }) => Ok(Self::Ending { cause }),
             (Self::Ending { cause }, Event::Durable) => Ok(Self::Ended { cause }),
             (standing, event) => Err(Illegal { standing, event }),
         }
@@ -229,7 +222,6 @@ impl Standing {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Recorded { .. } => "recorded",
-            Self::Opening => "opening",
             Self::Good => "good",
             Self::TimingOut { cause, .. } if cause.is_final() => "evicted",
             Self::TimingOut { .. } => "timing out",
@@ -241,7 +233,7 @@ impl Standing {
     /// What other agents are told of it in lists and as the holder of a lock.
     pub(crate) const fn told(self) -> cistern_wire::Standing {
         match self {
-            Self::Recorded { .. } | Self::Opening | Self::Good => cistern_wire::Standing::Good,
+            Self::Recorded { .. } | Self::Good => cistern_wire::Standing::Good,
             Self::TimingOut { cause, .. } | Self::Ending { cause } | Self::Ended { cause } => {
                 if cause.is_final() {
                     cistern_wire::Standing::Evicted
@@ -255,7 +247,7 @@ impl Standing {
     /// How long from now the locks of a session that has failed stay taken; `None`: it has not.
     pub(crate) fn bound(self, now: Instant) -> Option<core::time::Duration> {
         match self {
-            Self::Recorded { .. } | Self::Opening | Self::Good => None,
+            Self::Recorded { .. } | Self::Good => None,
             Self::TimingOut { until, .. } => Some(now.until_waited(until)),
             Self::Ending { .. } | Self::Ended { .. } => Some(core::time::Duration::ZERO),
         }
@@ -277,13 +269,12 @@ mod tests {
     const NACKED: Standing = Standing::TimingOut { decided: D, until: UNTIL, cause: Cause::DeliveryFailed, nacked: true };
     const EVICTED: Standing = Standing::TimingOut { decided: D, until: UNTIL, cause: Cause::Evicted, nacked: false };
 
-    fn standings() -> [(&'static str, Standing); 10] {
+    fn standings() -> [(&'static str, Standing); 9] {
         let cause = Cause::DeliveryFailed;
         [
             ("of before", Standing::Recorded { reclaim: ReclaimState::Open }),
             ("forfeited", Standing::Recorded { reclaim: ReclaimState::Forfeited }),
             ("missed", Standing::Recorded { reclaim: ReclaimState::Missed }),
-            ("opening", Standing::Opening),
             ("good", Standing::Good),
             ("timing out", TIMING),
             ("nacked", NACKED),
@@ -297,12 +288,11 @@ mod tests {
         standings().into_iter().find(|known| known.1 == standing).map_or_else(|| standing.name(), |known| known.0)
     }
 
-    fn events() -> [(&'static str, Event); 12] {
+    fn events() -> [(&'static str, Event); 11] {
         let failed = |cause| Event::Failed { now: LATER, until: LATER, cause };
         [
             ("forfeited", Event::Forfeited),
             ("missed", Event::Missed),
-            ("recorded", Event::Recorded),
             ("failed", failed(Cause::DeliveryFailed)),
             ("evicted", failed(Cause::Evicted)),
             ("refused", Event::Refused),
@@ -326,17 +316,16 @@ mod tests {
             let cells: Vec<&str> = events().iter().map(|(_, event)| standing.after(*event).map_or("-", name)).collect();
             writeln!(table, "{of:>10} | {}", cells.join(" | ")).unwrap();
         }
-        // Columns: forfeited, missed, recorded, failed, evicted, refused, rescued, too late, too early, waited, over, durable.
-        let expected = " of before | forfeited | missed | - | - | - | - | - | - | - | - | ending | -
- forfeited | - | missed | - | - | - | - | - | - | - | - | ending | -
-    missed | - | - | - | - | - | - | - | - | - | - | ending | -
-   opening | - | - | good | - | - | - | - | - | - | - | ending | -
-      good | - | - | - | timing out | evicted | - | - | - | - | - | ending | -
-timing out | - | - | - | - | evicted | nacked | good | - | - | ending | ending | -
-    nacked | - | - | - | - | evicted | nacked | - | - | - | ending | ending | -
-   evicted | - | - | - | - | evicted | evicted | - | - | - | ending | ending | -
-    ending | - | - | - | - | - | - | - | - | - | - | - | ended
-     ended | - | - | - | - | - | - | - | - | - | - | - | -
+        // Columns: forfeited, missed, failed, evicted, refused, rescued, too late, too early, waited, over, durable.
+        let expected = " of before | forfeited | missed | - | - | - | - | - | - | - | ending | -
+ forfeited | - | missed | - | - | - | - | - | - | - | ending | -
+    missed | - | - | - | - | - | - | - | - | - | ending | -
+      good | - | - | timing out | evicted | - | - | - | - | - | ending | -
+timing out | - | - | - | evicted | nacked | good | - | - | ending | ending | -
+    nacked | - | - | - | evicted | nacked | - | - | - | ending | ending | -
+   evicted | - | - | - | evicted | evicted | - | - | - | ending | ending | -
+    ending | - | - | - | - | - | - | - | - | - | - | ended
+     ended | - | - | - | - | - | - | - | - | - | - | -
 ";
         assert_eq!(table, expected);
     }
@@ -367,8 +356,8 @@ timing out | - | - | - | - | evicted | nacked | good | - | - | ending | ending |
 
     #[test]
     fn illegal_event_is_told_with_the_standing_in_which_it_came() {
-        let refused = Standing::Ended { cause: Cause::Evicted }.after(Event::Recorded).unwrap_err();
-        assert_eq!(refused.standing, Standing::Ended { cause: Cause::Evicted });
-        assert_eq!(refused.event, Event::Recorded);
+        let refused = Standing::Good.after(Event::Durable).unwrap_err();
+        assert_eq!(refused.standing, Standing::Good);
+        assert_eq!(refused.event, Event::Durable);
     }
 }

@@ -36,7 +36,7 @@ macro_rules! drops {
 drops! {
     /// The datagram names a session that is not known; a hint may have been sent.
     UnknownSession "unknown_session",
-    /// The session's record is not durable yet, so nobody was told its id.
+    /// The session is half-open, and the datagram does not begin with CONFIRM.
     NotOpen "not_open",
     /// The packet number came before: a copy.
     DuplicatePacket "duplicate_packet",
@@ -54,9 +54,9 @@ drops! {
     BeyondWindow "beyond_window",
     /// The server has not read yet what it needs to start.
     Starting "starting",
-    /// A HELLO whose label or list of former sessions is longer than the format allows.
+    /// A HELLO or a CONFIRM with something longer than the format allows.
     BadHello "bad_hello",
-    /// A HELLO of a handshake that is over.
+    /// A HELLO of a handshake that is older than the one by which its agent was offered a session.
     OldHandshake "old_handshake",
     /// The answer would have been no smaller than what caused it (section 11.6).
     Amplification "amplification",
@@ -93,8 +93,8 @@ pub struct Stats {
     pub rescues: u64,
     /// Sessions whose locks or ephemeral files were taken after T; not those that waited for locks and held none.
     pub steals: u64,
-    /// Sessions welcomed.
-    pub welcomes: u64,
+    /// Sessions opened.
+    pub opened: u64,
     /// Handshakes refused, by the code of the reason.
     refused: [u64; 1 + RefuseReason::ALL.len()],
     /// Sessions whose address changed.
@@ -125,7 +125,7 @@ impl Default for Stats {
             failures: 0,
             rescues: 0,
             steals: 0,
-            welcomes: 0,
+            opened: 0,
             refused: [0; 1 + RefuseReason::ALL.len()],
             moves: 0,
             clones: 0,

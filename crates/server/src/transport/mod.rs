@@ -26,8 +26,6 @@ pub(crate) const SMALL: u16 = DATAGRAM_MIN as u16;
 struct LooseDatagram {
     path: Path,
     bytes: Vec<u8>,
-    /// The session whose lease it renews (WELCOME): it leaves only while that is in good standing.
-    renews: Option<SessionKey>,
 }
 
 /// What waits to be sent.
@@ -75,17 +73,10 @@ impl Transport {
         self.handshakes.take()
     }
 
-    /// Keeps a datagram of `session` and `packet` with as many of `messages` as fit the smallest one. One that renews names the session whose
-    /// lease it is. False: too many wait.
-    pub(crate) fn push_loose(
-        &mut self,
-        path: Path,
-        session: SessionId,
-        packet: u64,
-        messages: &[Message<'_>],
-        renews: Option<SessionKey>,
-    ) -> bool {
-        assert!(renews.is_some() || !messages.iter().any(|m| m.kind().renews()), "who renews names the session whose lease it is");
+    /// Keeps a datagram of `session` and `packet` with as many of `messages` as fit the smallest one; none of them renews. False: too many
+    /// wait.
+    pub(crate) fn push_loose(&mut self, path: Path, session: SessionId, packet: u64, messages: &[Message<'_>]) -> bool {
+        assert!(!messages.iter().any(|m| m.kind().renews()), "what renews is of a session, and goes by its line");
         if self.loose.len() >= LOOSE_MAX {
             return false;
         }
@@ -95,26 +86,18 @@ impl Transport {
             packer.push(message);
         }
         packer.finish();
-        self.loose.push_back(LooseDatagram { path, bytes, renews });
+        self.loose.push_back(LooseDatagram { path, bytes });
         true
     }
 
-    /// Copies the next datagram without a session's queue into `buf`; one that would renew the lease of a session that is not good any more
-    /// is dropped.
+    /// Copies the next datagram without a session's queue into `buf`.
     #[inline]
-    pub(crate) fn next_loose(&mut self, buf: &mut Vec<u8>, is_good: impl Fn(SessionKey) -> bool) -> Option<Path> {
-        while let Some(mut loose) = self.loose.pop_front() {
-            let may_leave = loose.renews.is_none_or(&is_good);
-            if may_leave {
-                buf.clear();
-                buf.extend_from_slice(&loose.bytes);
-            }
-            loose.bytes.clear();
-            self.spare.push(loose.bytes);
-            if may_leave {
-                return Some(loose.path);
-            }
-        }
-        None
+    pub(crate) fn next_loose(&mut self, buf: &mut Vec<u8>) -> Option<Path> {
+        let mut loose = self.loose.pop_front()?;
+        buf.clear();
+        buf.extend_from_slice(&loose.bytes);
+        loose.bytes.clear();
+        self.spare.push(loose.bytes);
+        Some(loose.path)
     }
 }

@@ -3,15 +3,14 @@
 //!
 //! A cookie holds the moment of its making, and a SipHash-2-4-128 under a key of this server's life over that moment, the agent with its
 //! incarnation, its address and port, and the number of the handshake. Implements `wire-spec.md` sections 3.5 and 11.6.
-//! Invariants: no state is kept for a cookie that opened no session; it is good for one agent, one address, one handshake, one session and
-//! [`crate::Config::cookie_life`]; its moment orders handshakes of one agent: what is older than the cookie used last opens and ends nothing.
+//! Invariants: no state is kept for a cookie; it is good for one agent, one address, one handshake and [`crate::Config::cookie_life`]; its
+//! moment orders handshakes of one agent.
 //! Over any span no more answers without a session are allowed than it has intervals, plus the burst.
 
-use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Path, Rng};
-use cistern_wire::{AgentId, Hello};
+use cistern_wire::Hello;
 use core::hash::Hasher as _;
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -19,9 +18,6 @@ use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 /// Length of a cookie, in bytes: moment (8), tag (16).
 pub(crate) const COOKIE_LEN: usize = 24;
-
-/// Most agents whose last cookies are remembered; beyond it, cookies as old as what is forgotten are worth nothing.
-const SPENT_MAX: usize = 65_536;
 
 /// When a cookie was made, on the server's boot clock in nanoseconds: later cookies have larger ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,52 +86,6 @@ impl Cookies {
             hasher.write(&hello.incarnation.to_be_bytes());
         }
         hasher.finish128().as_u128().to_be_bytes()
-    }
-}
-
-/// The cookies that have opened sessions: the newest of each agent, as long as it, or an older one, could be shown again.
-#[derive(Debug)]
-pub(crate) struct Spent {
-    life: Duration,
-    max: usize,
-    newest: BTreeMap<AgentId, CookieTime>,
-    /// In the order in which they were used.
-    order: VecDeque<(CookieTime, AgentId)>,
-    /// Nothing made up to here opens a session for anybody: what is remembered is bounded.
-    floor: Option<CookieTime>,
-}
-
-impl Spent {
-    /// None so far; a cookie is shown for `life` at most.
-    pub(crate) const fn new(life: Duration) -> Self {
-        Self { life, max: SPENT_MAX, newest: BTreeMap::new(), order: VecDeque::new(), floor: None }
-    }
-
-    /// Whether a cookie of this agent opens nothing any more: it, or a younger one, has opened a session.
-    pub(crate) fn has(&self, agent: AgentId, cookie: CookieTime) -> bool {
-        self.floor.is_some_and(|floor| cookie <= floor) || self.newest.get(&agent).is_some_and(|newest| cookie <= *newest)
-    }
-
-    /// A cookie opens a session.
-    pub(crate) fn add(&mut self, now: Instant, agent: AgentId, cookie: CookieTime) {
-        self.newest.insert(agent, cookie);
-        self.order.push_back((cookie, agent));
-        let expires = now.boot_ns.saturating_sub(u64::try_from(self.life.as_nanos()).unwrap_or(u64::MAX));
-        while let Some((cookie, agent)) = self.order.pop_front_if(|oldest| oldest.0.0 < expires) {
-            self.forget(agent, cookie);
-        }
-        if self.order.len() > self.max
-            && let Some((cookie, agent)) = self.order.pop_front()
-        {
-            self.floor = self.floor.max(Some(cookie));
-            self.forget(agent, cookie);
-        }
-    }
-
-    fn forget(&mut self, agent: AgentId, cookie: CookieTime) {
-        if self.newest.get(&agent) == Some(&cookie) {
-            self.newest.remove(&agent);
-        }
     }
 }
 
@@ -231,7 +181,7 @@ impl Roaming {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cistern_wire::Bytes8;
+    use cistern_wire::{AgentId, Bytes8};
 
     const LIFE: Duration = Duration::from_secs(10);
     const AGENT: AgentId = AgentId([7; 16]);
@@ -310,28 +260,6 @@ mod tests {
         let year = 365 * 86_400 * 1_000_000_000;
         assert!((1..=4).any(|seed| moment(seed).abs_diff(at(5).boot_ns) > year));
         assert_ne!(moment(1), moment(2));
-    }
-
-    #[test]
-    fn spent_cookies_are_remembered_for_as_long_as_they_can_be_shown() {
-        let (jar, mut spent) = (cookies(1), Spent::new(LIFE));
-        spent.add(at(20), AGENT, time(&jar, 10));
-        for (ms, of) in [(9, true), (10, true), (11, false)] {
-            assert_eq!(spent.has(AGENT, time(&jar, ms)), of, "{ms}");
-        }
-        assert!(!spent.has(AgentId([9; 16]), time(&jar, 9)));
-        spent.add(at(10_011), AgentId([9; 16]), time(&jar, 10_010));
-        assert_eq!((spent.order.len(), spent.newest.len()), (1, 1), "what has expired needs no memory");
-    }
-
-    #[test]
-    fn what_there_is_no_room_to_remember_is_not_believed_from_anybody() {
-        let (jar, mut spent) = (cookies(1), Spent { max: 2, ..Spent::new(LIFE) });
-        for n in 1..=3 {
-            spent.add(at(20), AgentId([n; 16]), time(&jar, n.into()));
-        }
-        assert_eq!((spent.order.len(), spent.newest.len()), (2, 2));
-        assert!(spent.has(AgentId([1; 16]), time(&jar, 1)) && !spent.has(AgentId([1; 16]), time(&jar, 2)));
     }
 
     #[test]

@@ -326,20 +326,25 @@ fn small_messages_fit_the_smallest_datagram_at_their_largest() {
             Message::Hello(hello) => Message::Hello(cistern_wire::Hello {
                 label: Bytes8(&longest[..LABEL_MAX]),
                 cookie: Bytes8(&longest[..COOKIE_MAX]),
-                former: List::of(&[cistern_wire::FormerClaim { session: SessionId(1), claim: cistern_wire::Claim::Lost }; FORMER_MAX]),
                 ..hello
             }),
             Message::Challenge(challenge) => {
                 Message::Challenge(cistern_wire::Challenge { cookie: Bytes8(&longest[..COOKIE_MAX]), ..challenge })
             }
-            Message::Welcome(welcome) => Message::Welcome(cistern_wire::Welcome {
+            Message::Confirm(confirm) => Message::Confirm(cistern_wire::Confirm {
+                former: List::of(&[cistern_wire::FormerClaim { session: SessionId(1), claim: cistern_wire::Claim::Lost }; FORMER_MAX]),
+                ..confirm
+            }),
+            Message::Opened(opened) => Message::Opened(cistern_wire::Opened {
                 former: List::of(&[cistern_wire::FormerFate { session: SessionId(1), fate: cistern_wire::SessionFate::Ended }; FORMER_MAX]),
-                ..welcome
+                ..opened
             }),
             other => other,
         };
         let lane = message.kind().lane();
-        if matches!(lane, Lane::Handshake | Lane::Control | Lane::Notice) || matches!(message.kind(), Kind::Welcome | Kind::Nack) {
+        if matches!(lane, Lane::Handshake | Lane::Control | Lane::Notice)
+            || matches!(message.kind(), Kind::Opened | Kind::Known | Kind::Nack)
+        {
             let bytes = datagram_of(header_for(&largest), &[largest]);
             assert!(bytes.len() <= DATAGRAM_MIN, "{:?}: {} bytes", message.kind(), bytes.len());
         }

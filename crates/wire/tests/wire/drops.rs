@@ -159,7 +159,7 @@ fn messages_stand_only_where_they_belong() {
         for from_server in [false, true] {
             for session in [SessionId(0), SESSION] {
                 let bytes = datagram_of(Header { from_server, session, packet: 1 }, &[message]);
-                let handshake = kind.lane() == Lane::Handshake || kind == Kind::Welcome;
+                let handshake = kind.lane() == Lane::Handshake;
                 let placed = handshake == (session.0 == 0);
                 let directed = (kind.direction() == Direction::Server) == from_server;
                 let expected = (!placed || !directed).then_some(DropReason::Misplaced(kind));

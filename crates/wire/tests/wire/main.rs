@@ -20,7 +20,7 @@ mod spec_tables;
 mod spec_text;
 mod vectors;
 
-use cistern_wire::{Datagram, DropReason, Header, Kind, Lane, Message, Packer, SessionId};
+use cistern_wire::{Datagram, DropReason, Header, Lane, Message, Packer, SessionId};
 
 /// The session of datagrams that are made here for messages that belong in one.
 const SESSION: SessionId = SessionId(0x1122_3344_5566_7788);
@@ -28,7 +28,7 @@ const SESSION: SessionId = SessionId(0x1122_3344_5566_7788);
 /// A header with which `message` is sound: right session, right direction.
 fn header_for(message: &Message<'_>) -> Header {
     let kind = message.kind();
-    let handshake = kind.lane() == Lane::Handshake || kind == Kind::Welcome;
+    let handshake = kind.lane() == Lane::Handshake;
     let session = if handshake { SessionId(0) } else { SESSION };
     Header { from_server: kind.direction() == cistern_wire::Direction::Server, session, packet: 9 }
 }

@@ -184,7 +184,7 @@ fn values_are_written_for_people() {
         ("kind", "HELLO"),
         ("session", "0000000000000000"),
         ("hello.cookie", "30313233343536373839616263646566"),
-        ("hello.former.claim", "continuing"),
+        ("confirm.former.claim", "continuing"),
         ("welcome.features", "volatile"),
         ("welcome.lease_us", "2s"),
         ("welcome.delivery_timeout_us", "500ms"),

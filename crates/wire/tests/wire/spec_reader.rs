@@ -31,6 +31,7 @@ pub(crate) fn size(spec: &Spec, ty: &str) -> (usize, bool) {
         "u32" | "Realm" => (4, true),
         "u64" | "i64" | "SessionId" | "Handle" | "ObjectId" | "Generation" => (8, true),
         "16 bytes" | "AgentId" | "StoreId" => (16, true),
+        "32 bytes" => (32, true),
         "bytes8" | "Reply" | "Item" => (1, false),
         "bytes16" => (2, false),
         _ if ty.starts_with("list of ") => (2, false),
@@ -101,6 +102,7 @@ impl<'b> SpecReader<'_, 'b> {
             "SessionId" | "Handle" => hex(self.take(8)),
             "ObjectId" => format!("#{}", self.number(8)),
             "16 bytes" | "AgentId" | "StoreId" => hex(self.take(16)),
+            "32 bytes" => hex(self.take(32)),
             "Status" => self.status(),
             "bytes8" => self.string(1),
             "bytes16" => self.string(2),
@@ -166,7 +168,7 @@ impl<'b> SpecReader<'_, 'b> {
 fn is_leaf(ty: &str) -> bool {
     !(ty == "Reply"
         || ty == "Item"
-        || ty == "16 bytes"
+        || matches!(ty, "16 bytes" | "32 bytes")
         || ty.starts_with("list of ")
         || ty.starts_with("optional ")
         || ty.len() > 3 && ty.ends_with("Id") && ty == "LockId")

@@ -52,6 +52,8 @@ fn shown() -> Vec<(&'static str, Header, Vec<Kind>)> {
     vec![
         ("HELLO, the second transmission of a handshake", agent(SessionId(0), 2), vec![Kind::Hello]),
         ("WELCOME, which echoes that transmission", server(SessionId(0), 1), vec![Kind::Welcome]),
+        ("CONFIRM with the first request beside it", agent(SESSION, 18), vec![Kind::Confirm, Kind::GetAttr]),
+        ("OPENED", server(SESSION, 11), vec![Kind::Opened]),
         ("LOOKUP", agent(SESSION, 19), vec![Kind::Lookup]),
         ("ACK with DONE, which echoes packet 19", server(SESSION, 12), vec![Kind::Ack]),
         ("DEMAND", server(SESSION, 13), vec![Kind::Demand]),

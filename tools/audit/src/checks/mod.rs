@@ -29,6 +29,10 @@ pub(crate) fn judge(evidence: &Evidence<'_>, event: &Event, passage: Passage<'_>
             openings::welcome(evidence, event, court);
             recovery::welcome(evidence, event, *session, court);
         }
+        What::Opened { former } => {
+            openings::opened(evidence, event, former, court);
+            recovery::opened(evidence, event, former, court);
+        }
         What::Request { .. } => agents::request(evidence, event, court),
         What::Uses { .. } => locks::uses(evidence, event, court),
         What::Control { .. } => agents::control(evidence, event, court),

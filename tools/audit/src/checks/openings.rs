@@ -5,17 +5,20 @@ use crate::event::{Answer, Cause, Event, Passage, What};
 use crate::rule::Rule;
 use crate::vantage::Side;
 use crate::verdict::{Court, Why};
-use cistern_wire::{Kind, Message};
+use cistern_wire::{Kind, Message, SessionFate, SessionId};
 
 /// An answer that is sent without a session is smaller than its cause; a WELCOME answers what its HELLO says.
 pub(super) fn answer(evidence: &Evidence<'_>, event: &Event, answer: &Answer, passage: Passage<'_>, court: &mut Court) {
     match (answer.kind, answer.cause) {
-        (Kind::Hint | Kind::Challenge | Kind::Refuse | Kind::Known, Cause::Seen { frame, length, .. }) => {
+        (Kind::Hint | Kind::Challenge | Kind::Refuse | Kind::Welcome, Cause::Seen { frame, length, .. }) => {
             court.judge(Rule::StrangerSmaller, event.length < length, event, Some(frame), || {
                 format!("{} has {} bytes; the datagram that caused it has {length}", answer.kind.name(), event.length)
             });
         }
-        (Kind::Hint | Kind::Challenge | Kind::Refuse | Kind::Known, _) => court.open(Rule::StrangerSmaller, Why::Incomplete),
+        (Kind::Hint | Kind::Challenge | Kind::Refuse | Kind::Welcome, _) => court.open(Rule::StrangerSmaller, Why::Incomplete),
+        _ => {}
+    }
+    match (answer.kind, answer.cause) {
         (Kind::Welcome, Cause::Seen { frame, .. }) => fits(evidence, event, answer, frame, passage, court),
         (Kind::Welcome, _) => court.open(Rule::Cookie, Why::Incomplete),
         _ => {}
@@ -40,14 +43,8 @@ fn fits(evidence: &Evidence<'_>, event: &Event, answer: &Answer, frame: u64, pas
         _ => None,
     });
     let Some(welcome) = welcome else { return };
-    let told: Vec<_> = welcome.former.iter().map(|former| former.session).collect();
-    // A session that was opened by an earlier transmission of the handshake answers what that has named.
-    let mut hellos = handshake.hellos.values();
-    let named = hellos.any(|hello| hello.former.iter().map(|(session, _)| *session).eq(told.iter().copied()));
     let fault = if welcome.window > hello.window || welcome.max_datagram > hello.max_datagram.max(548) {
         Some(format!("it grants more than was asked for: window {}, datagrams of {}", welcome.window, welcome.max_datagram))
-    } else if !named {
-        Some(format!("it tells of {} former sessions; HELLO named {}", told.len(), hello.former.len()))
     } else {
         None
     };
@@ -57,27 +54,26 @@ fn fits(evidence: &Evidence<'_>, event: &Event, answer: &Answer, frame: u64, pas
     }
 }
 
-/// One session per handshake, and one handshake per session.
-pub(super) fn welcome(evidence: &Evidence<'_>, event: &Event, court: &mut Court) {
-    let What::Welcome { session, handshake, incarnation, .. } = &event.what else { return };
-    if let Some((of, before, frame)) = evidence.story.handshakes.get(handshake).and_then(|handshake| handshake.welcomed) {
-        // Once the session is over, the handshake may be forgotten.
-        let over = evidence.story.session(before).is_none_or(|known| {
-            let lapsed = known.possible_until().is_none_or(|until| until <= event.at || evidence.story.steady(known.echo_frame).is_err());
-            lapsed || known.nack.is_some() || known.ended.is_some() || known.given_up.is_some() || known.superseded
-        });
-        let same = of != *incarnation || before == *session || over;
-        let doubt = evidence.story.session(before).filter(|_| !same).and_then(|known| known.doubt);
-        let what = || format!("handshake {handshake:016x} was welcomed to session {before} before, now to {session}");
-        match doubt {
-            Some(why) => court.open(Rule::WelcomeFits, why),
-            None => court.judge(Rule::WelcomeFits, same, event, Some(frame), what),
+/// OPENED tells of the sessions that CONFIRM has named.
+pub(super) fn opened(evidence: &Evidence<'_>, event: &Event, former: &[(SessionId, SessionFate)], court: &mut Court) {
+    match evidence.story.session(event.session).and_then(|session| session.claims.as_ref()) {
+        Some(claims) => {
+            let told = former.iter().map(|(session, _)| session);
+            court.judge(Rule::WelcomeFits, told.eq(claims), event, None, || {
+                format!("OPENED tells of {} former sessions; CONFIRM named {}", former.len(), claims.len())
+            });
         }
+        None => court.open(Rule::WelcomeFits, Why::Incomplete),
     }
+}
+
+/// One handshake per session.
+pub(super) fn welcome(evidence: &Evidence<'_>, event: &Event, court: &mut Court) {
+    let What::Welcome { session, handshake, .. } = &event.what else { return };
     let Some(known) = evidence.story.session(*session) else { return };
     let first = known.opened.map(|opened| opened.frame);
     court.judge(Rule::SessionIds, known.handshake == *handshake, event, first, || {
-        format!("session {session} was opened by handshake {:016x}, and now by {handshake:016x}", known.handshake)
+        format!("session {session} was offered to handshake {:016x}, and now to {handshake:016x}", known.handshake)
     });
 }
 

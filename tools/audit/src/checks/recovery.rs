@@ -7,9 +7,9 @@ use crate::story::{Asked, Server, Session};
 use crate::verdict::{Court, Why};
 use cistern_wire::{SessionFate, SessionId};
 
-/// A WELCOME: which start of the server it is, and what it says of former sessions.
+/// A WELCOME: which start of the server it is.
 pub(super) fn welcome(evidence: &Evidence<'_>, event: &Event, session: SessionId, court: &mut Court) {
-    let What::Welcome { incarnation, former, again, .. } = &event.what else { return };
+    let What::Welcome { incarnation, again, .. } = &event.what else { return };
     let Some(server) = evidence.story.session(session).and_then(|session| evidence.story.servers.get(&session.server)) else { return };
     match server.incarnation {
         Some((newest, mark)) if newest > *incarnation => {
@@ -24,10 +24,15 @@ pub(super) fn welcome(evidence: &Evidence<'_>, event: &Event, session: SessionId
             format!("incarnation {then:?} was started anew: it did not know a session of its own that cannot have ended")
         });
     }
+}
+
+/// OPENED: what it says of former sessions.
+pub(super) fn opened(evidence: &Evidence<'_>, event: &Event, former: &[(SessionId, SessionFate)], court: &mut Court) {
+    let Some(session) = evidence.story.session(event.session) else { return };
+    let (Some(server), Some(incarnation)) = (evidence.story.servers.get(&session.server), session.incarnation) else { return };
     for (id, fate) in former.iter().filter(|(_, fate)| *fate == SessionFate::Ended) {
         // Of another agent's sessions nothing is told.
-        let agent = evidence.story.session(session).and_then(|session| session.agent);
-        match evidence.story.session(*id).filter(|known| known.agent == agent) {
+        match evidence.story.session(*id).filter(|known| known.agent == session.agent) {
             Some(known)
                 if cannot_have_ended(evidence, server, known, event) && known.incarnation.map(|one| one.0) == Some(incarnation.0) =>
             {

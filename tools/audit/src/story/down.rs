@@ -41,6 +41,15 @@ impl Story {
                     self.answer(seen, Kind::Cancelled, m.serial, Some(m.echo));
                     self.cancelled(seen, m);
                 }
+                Message::Opened(m) => {
+                    self.answer(seen, Kind::Opened, m.serial, Some(m.echo));
+                    let former = m.former.iter().map(|former| (former.session, former.fate)).collect();
+                    self.events.push(seen.event(What::Opened { former }));
+                }
+                Message::Known(m) => {
+                    self.answer(seen, Kind::Known, m.serial, Some(m.echo));
+                    self.goes_on(m.session);
+                }
                 Message::Ended(m) => self.told_ended(seen, m.serial, m.echo),
                 Message::Nack(m) => self.nack(seen, *m),
                 Message::Hint(m) => self.hint(seen, m.echo),
@@ -83,6 +92,7 @@ impl Story {
             Kind::Released => carried.kind == Kind::Release && carried.number == number,
             Kind::Cancelled => carried.kind == Kind::Cancel && carried.number == number,
             Kind::Ended => carried.kind == Kind::EndSession && carried.number == number,
+            Kind::Opened | Kind::Known => carried.kind == Kind::Confirm && carried.number == number,
             _ => true,
         };
         match sent.carried.iter().find(answered) {

@@ -1,8 +1,8 @@
 //! Handshakes: by which HELLO a session was opened, what it was promised, and which start of the server did it.
 //!
 //! Decides when a server was started anew (a WELCOME with a higher incarnation) and which address has proven itself (one that was
-//! welcomed). Place in the walk: under `story`, for datagrams of session 0. Implements `wire-spec.md` sections 6.1 and 11.6.
-//! Invariant: a session is opened by the first WELCOME that names it.
+//! welcomed), and which sessions end because another one is confirmed. Place in the walk: under `story`, for datagrams of session 0, and for
+//! CONFIRM. Implements `wire-spec.md` sections 6.1 and 11.6. Invariant: a session begins with the first WELCOME that names it.
 //! Leaves to others: everything that happens in the session.
 
 use super::server::{Handshake, Helloed};
@@ -11,9 +11,8 @@ use super::{Seen, Story, raw};
 use crate::event::{Answer, Cause, What};
 use crate::verdict::Why;
 use cistern_wire::limits::FEATURE_VOLATILE;
-use cistern_wire::{Claim, Escaped, Hello, Kind, Message, SessionId, Welcome};
+use cistern_wire::{AgentId, Claim, Confirm, Escaped, Hello, Kind, Message, SessionId, Welcome};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::time::Duration;
 
 impl Story {
@@ -30,9 +29,6 @@ impl Story {
                 Message::Refuse(m) => {
                     let _cause = self.opening_answer(seen, Kind::Refuse, m.handshake, m.echo);
                 }
-                Message::Known(m) => {
-                    let _cause = self.opening_answer(seen, Kind::Known, m.handshake, m.echo);
-                }
                 Message::Welcome(welcome) => self.welcome(seen, &welcome),
                 _ => {}
             }
@@ -42,7 +38,6 @@ impl Story {
     fn hello(&mut self, seen: &Seen<'_>, hello: &Hello<'_>) {
         let from = seen.passage.from;
         let host = self.hosts.name_agent(from, hello.agent, hello.label.0);
-        let former: Vec<_> = hello.former.iter().map(|former| (former.session, former.claim)).collect();
         let helloed = Helloed {
             mark: seen.mark(),
             length: seen.length(),
@@ -51,7 +46,6 @@ impl Story {
             has_cookie: !hello.cookie.0.is_empty(),
             window: hello.window,
             max_datagram: hello.max_datagram,
-            former: former.clone(),
         };
         let handshake = self.handshakes.entry(hello.handshake).or_insert_with(|| Handshake {
             agent: hello.agent,
@@ -65,78 +59,53 @@ impl Story {
             more: false,
             cookies: Vec::new(),
             more_cookies: false,
-            welcomed: None,
         });
         if let Some(of) = handshake.hello(seen.header.packet, helloed) {
             self.tally.copies += 1;
             self.events.push(seen.event(What::Copy { of }));
         }
-        let surrendered = former.iter().filter(|(_, claim)| *claim == Claim::Surrendered).map(|(session, _)| *session);
-        let surrendered: Vec<_> = surrendered.collect();
         self.events.push(seen.event(What::Hello {
             handshake: hello.handshake,
             agent: hello.agent,
             incarnation: hello.incarnation,
             cookie: !hello.cookie.0.is_empty(),
-            former,
         }));
-        if !hello.cookie.0.is_empty() {
-            self.supersedes(hello, from);
-            for session in surrendered {
-                match self.may_surrender(hello, from, session) {
-                    Ok(true) => self.gives_up(seen, session, None),
-                    Ok(false) => {}
-                    Err(why) => self.doubt(session, why),
-                }
+    }
+
+    /// CONFIRM: the session takes the place of the agent's others, at once or by D.
+    pub(super) fn confirms(&mut self, seen: &Seen<'_>, confirm: &Confirm<'_>) {
+        let id = seen.session();
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.claims.get_or_insert_with(|| confirm.former.iter().map(|former| former.session).collect());
+        let of = session.agent.map(|agent| (agent, session.agent_incarnation));
+        let own = of.and_then(|(agent, _)| self.of_agent.get(&agent)).cloned().unwrap_or_default();
+        for other in own.into_iter().filter(|other| *other != id) {
+            if let Some(session) = self.sessions.get_mut(&other) {
+                session.superseded |= of.is_some_and(|(_, incarnation)| session.agent_incarnation <= incarnation);
+            }
+        }
+        for former in confirm.former.iter().filter(|former| former.claim == Claim::Surrendered) {
+            match self.may_surrender(of, former.session) {
+                Ok(true) => self.gives_up(seen, former.session, None),
+                Ok(false) => {}
+                Err(why) => self.doubt(former.session, why),
             }
         }
     }
 
-    /// A HELLO that has proven its address ends the sessions of the agent's other handshakes, at once or by D.
-    fn supersedes(&mut self, hello: &Hello<'_>, from: SocketAddr) {
-        let own = self.of_agent.get(&hello.agent).cloned().unwrap_or_default();
-        for id in own {
-            let proven = self.is_proven_hello(hello, from, id);
-            let Some(session) = self.sessions.get_mut(&id) else { continue };
-            if session.handshake == hello.handshake || session.agent_incarnation > hello.incarnation {
-                continue;
-            }
-            match proven {
-                Ok(proven) => session.superseded |= proven,
-                Err(why) => session.doubt = session.doubt.or(Some(why)),
-            }
+    /// KNOWN: the session that CONFIRM names goes on, and the one that was offered is never opened.
+    pub(super) fn goes_on(&mut self, session: SessionId) {
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.superseded = false;
         }
     }
 
-    /// Whether a HELLO can say that a session is surrendered: only the start of the agent whose it is knows (section 11.6), and only a
-    /// cookie shows that it was sent at all.
-    fn may_surrender(&self, hello: &Hello<'_>, from: SocketAddr, id: SessionId) -> Result<bool, Why> {
+    /// Whether a start of an agent can say that a session is surrendered: only the one whose it is knows (section 11.6).
+    fn may_surrender(&self, of: Option<(AgentId, u64)>, id: SessionId) -> Result<bool, Why> {
         let Some(session) = self.sessions.get(&id) else { return Ok(false) };
-        match session.agent {
-            None => Err(Why::Late),
-            Some(agent) if (agent, session.agent_incarnation) == (hello.agent, hello.incarnation) => self.is_proven_hello(hello, from, id),
-            Some(_) => Ok(false),
-        }
-    }
-
-    /// Whether the cookie of a HELLO was given to its address, as far as a session is concerned that it would end.
-    fn is_proven_hello(&self, hello: &Hello<'_>, from: SocketAddr, id: SessionId) -> Result<bool, Why> {
-        let known = self.handshakes.get(&hello.handshake);
-        let cookie = raw::sum(hello.cookie.0);
-        if known.is_some_and(|known| known.cookies.contains(&(cookie, from))) {
-            return Ok(true);
-        }
-        if self.tally.handshakes_forgotten > 0 || known.is_none_or(|known| known.more_cookies) {
-            return Err(Why::Forgotten);
-        }
-        // What ends a session has a younger cookie than its WELCOME: the server has given it since.
-        let opened = self.sessions.get(&id).is_some_and(|session| session.opened.is_some());
-        if !self.vantage.complete {
-            Err(Why::Incomplete)
-        } else if !opened {
-            Err(Why::Late)
-        } else {
-            self.vantage.orders_server().then_some(false).ok_or(Why::Vantage)
+        match (session.agent, of) {
+            (Some(agent), Some(of)) => Ok((agent, session.agent_incarnation) == of),
+            _ => Err(Why::Late),
         }
     }
 
@@ -165,35 +134,24 @@ impl Story {
         cause
     }
 
-    fn welcome(&mut self, seen: &Seen<'_>, welcome: &Welcome<'_>) {
+    fn welcome(&mut self, seen: &Seen<'_>, welcome: &Welcome) {
         let server = self.hosts.name_server(seen.passage.from, welcome.store);
         self.started(seen, server, welcome);
         self.proves(seen.passage.to);
         let again = self.sessions.get(&welcome.session).is_some_and(|session| session.opened.is_some());
         self.open(seen, server, welcome);
-        let incarnation = (welcome.epoch, welcome.server_incarnation);
-        if let Some(handshake) = self.handshakes.get_mut(&welcome.handshake)
-            && handshake.welcomed.is_none_or(|(of, ..)| of != incarnation)
-        {
-            handshake.welcomed = Some((incarnation, welcome.session, seen.passage.frame));
-        }
-        let cause = self.opening_answer(seen, Kind::Welcome, welcome.handshake, welcome.echo);
-        let renewal = self.renewed(seen, welcome.session, cause, None);
-        if let Some(What::Answer(answer)) = self.events.last_mut().map(|event| &mut event.what) {
-            answer.renewal = renewal;
-        }
+        let _cause = self.opening_answer(seen, Kind::Welcome, welcome.handshake, welcome.echo);
         self.events.push(seen.event(What::Welcome {
             session: welcome.session,
             handshake: welcome.handshake,
             store: welcome.store,
             incarnation: (welcome.epoch, welcome.server_incarnation),
             again,
-            former: welcome.former.iter().map(|former| (former.session, former.fate)).collect(),
         }));
     }
 
     /// Which start of which store this is.
-    fn started(&mut self, seen: &Seen<'_>, host: usize, welcome: &Welcome<'_>) {
+    fn started(&mut self, seen: &Seen<'_>, host: usize, welcome: &Welcome) {
         let now = (welcome.epoch, welcome.server_incarnation);
         let server = self.servers.entry(host).or_default();
         let other_store = server.store.is_some_and(|store| store != welcome.store);
@@ -221,7 +179,7 @@ impl Story {
         }
     }
 
-    fn open(&mut self, seen: &Seen<'_>, server: usize, welcome: &Welcome<'_>) {
+    fn open(&mut self, seen: &Seen<'_>, server: usize, welcome: &Welcome) {
         let handshake = self.handshakes.get(&welcome.handshake);
         let host = handshake.map_or(seen.to, |handshake| handshake.host);
         let (agent, incarnation) = handshake.map_or((None, 0), |handshake| (Some(handshake.agent), handshake.incarnation));

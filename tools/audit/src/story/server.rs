@@ -6,7 +6,7 @@
 
 use super::session::Mark;
 use crate::event::HostId;
-use cistern_wire::{AgentId, Claim, Generation, Handle, LockId, Mode, ObjectId, SessionId, StoreId};
+use cistern_wire::{AgentId, Generation, Handle, LockId, Mode, ObjectId, SessionId, StoreId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -264,7 +264,6 @@ pub(crate) struct Helloed {
     pub(crate) has_cookie: bool,
     pub(crate) window: u16,
     pub(crate) max_datagram: u16,
-    pub(crate) former: Vec<(SessionId, Claim)>,
 }
 
 /// A handshake.
@@ -287,8 +286,6 @@ pub struct Handshake {
     pub(crate) cookies: Vec<(u64, SocketAddr)>,
     /// Whether more were given than are remembered.
     pub(crate) more_cookies: bool,
-    /// The session that each incarnation of the server welcomed it to.
-    pub(crate) welcomed: Option<((u8, u64), SessionId, u64)>,
 }
 
 impl Handshake {

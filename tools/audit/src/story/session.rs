@@ -275,7 +275,7 @@ pub struct Session {
     pub server: HostId,
     /// Store epoch and incarnation of the server, if WELCOME was seen.
     pub incarnation: Option<(u8, u64)>,
-    /// Its first WELCOME; `None`: the capture began later.
+    /// Its first WELCOME, by which it was offered; `None`: the capture began later.
     pub opened: Option<Mark>,
     /// What it was promised; `None`: not known.
     pub promise: Option<Promise>,
@@ -341,6 +341,8 @@ pub struct Session {
     pub(crate) had_strange: bool,
     /// Another session of the same agent has been opened since.
     pub(crate) superseded: bool,
+    /// The sessions that its CONFIRM names, if that was seen.
+    pub(crate) claims: Option<Vec<SessionId>>,
     /// Why not all that it was given, or gave up, is certain.
     pub(crate) doubt: Option<Why>,
 }
@@ -392,6 +394,7 @@ impl Session {
             paths: BTreeSet::new(),
             had_strange: false,
             superseded: false,
+            claims: None,
             doubt: None,
         }
     }

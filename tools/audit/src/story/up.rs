@@ -140,8 +140,9 @@ impl Story {
         let words = if kind == Kind::KeepAlive { &[][..] } else { &body[SERIAL_LEN..] };
         let sum = raw::sum(words) ^ u64::from(kind.code());
         let Some(session) = self.sessions.get_mut(&seen.session()) else { return };
-        // One that comes too late is dropped, and never answered.
-        let is_proven = session.challenged != Some(seen.passage.from);
+        // One that comes too late is dropped, and never answered; so is one that comes before CONFIRM.
+        let is_open = session.claims.is_some() || session.first == [None; 2];
+        let is_proven = is_open && session.challenged != Some(seen.passage.from);
         if kind == Kind::KeepAlive && is_proven && mark.packet.saturating_add(REPLAY_WINDOW) > session.up.last() {
             session.keep_alive = Some((mark, false));
         }
@@ -163,6 +164,7 @@ impl Story {
                 }
             }
             Message::EndSession(end) => self.gives_up(seen, seen.session(), Some(end.reason)),
+            Message::Confirm(confirm) => self.confirms(seen, confirm),
             _ => {}
         }
     }

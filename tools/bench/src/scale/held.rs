@@ -16,9 +16,9 @@ use cistern_agent::{Agent, Identity};
 use cistern_link::{Instant, Machine as _, Path};
 use cistern_wire::limits::{DATAGRAM_DEFAULT, VERSION};
 use cistern_wire::{
-    Ack, AgentId, Alive, Bytes8, Datagram, Done, Fate, FormerClaim, FormerFate, Generation, Granted, Handle, Header, Hello, Hint, List,
-    LockClass, LockId, Message, Mode, Nack, NackReason, Packer, ReclaimItem, Reclaimed, ReclaimedItem, Reply, SessionFate, SessionId,
-    Status, StoreId, Welcome,
+    Ack, AgentId, Alive, Bytes8, Confirm, Datagram, Done, Fate, FormerClaim, FormerFate, Generation, Granted, Handle, Header, Hello, Hint,
+    List, LockClass, LockId, Message, Mode, Nack, NackReason, Opened, Packer, ReclaimItem, Reclaimed, ReclaimedItem, Reply, SessionFate,
+    SessionId, Status, StoreId, Welcome,
 };
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -163,6 +163,7 @@ impl HeldWorld {
         let ack = |nonce, reply| Message::from(Ack { nonce, echo, reply });
         match message {
             Message::Hello(hello) if self.welcomes => self.welcome(hello, echo),
+            Message::Confirm(confirm) => self.opened(session, confirm, echo),
             Message::Lock(lock) => {
                 self.generation += RUN_STEP;
                 let (lock_id, generation) = (LockId { object: lock.object, class: LockClass::Advisory }, Generation(self.generation));
@@ -183,18 +184,23 @@ impl HeldWorld {
         }
     }
 
-    /// Opens a session; the one before it, if there was one, can be taken over.
-    fn welcome(&mut self, hello: &Hello<'_>, echo: u64) {
+    /// Opens the session; the one before it, if there was one, can be taken over.
+    fn opened(&mut self, session: SessionId, confirm: &Confirm<'_>, echo: u64) {
         let fate = |claim: FormerClaim| FormerFate { session: claim.session, fate: SessionFate::Reclaimable };
-        let former: Vec<_> = hello.former.into_iter().map(fate).collect();
+        let former: Vec<_> = confirm.former.into_iter().map(fate).collect();
+        self.session = session;
+        self.say(session, &Opened { serial: confirm.serial, echo, former: List::of(&former), resume: [0; 32], roster: 0 }.into());
+    }
+
+    /// Offers a session.
+    fn welcome(&mut self, hello: &Hello<'_>, echo: u64) {
         self.incarnation += 1;
-        self.session = SessionId(self.incarnation);
         self.packet = 0;
         let welcome = Welcome {
             handshake: hello.handshake,
             echo,
             version: VERSION,
-            session: self.session,
+            session: SessionId(self.incarnation),
             handle: Handle(self.incarnation),
             store: StoreId([0x5C; 16]),
             epoch: 1,
@@ -207,7 +213,6 @@ impl HeldWorld {
             window: 4_096,
             max_datagram: 1_232,
             first_packet: 1,
-            former: List::of(&former),
         };
         self.say(SessionId(0), &welcome.into());
     }

@@ -12,7 +12,9 @@ use cistern_link::{Instant, Machine as _, Path};
 use cistern_server::config::{CacheLimits, LockLimits, WorkLimits};
 use cistern_server::{Config, Server};
 use cistern_wire::limits::{DATAGRAM_DEFAULT, ROOT};
-use cistern_wire::{AgentId, Ask, Bytes8, Create, Datagram, Header, Hello, Message, ObjectId, Packer, Reply, SessionId, StoreId, Terms};
+use cistern_wire::{
+    AgentId, Ask, Bytes8, Confirm, Create, Datagram, Header, Hello, List, Message, ObjectId, Packer, Reply, SessionId, StoreId, Terms,
+};
 use nix::time::{ClockId, clock_gettime};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -109,18 +111,26 @@ impl Tables {
                 for number in numbers.clone() {
                     self.say_hello(number, &cookies[number - start]);
                 }
-                let mut opened = Vec::new();
+                let mut offered = Vec::new();
                 self.exchange(|_, message| match message {
                     Message::Challenge(challenge) => cookies[usize_of(challenge.handshake) - 1 - start] = challenge.cookie.0.to_vec(),
-                    Message::Welcome(welcome) => opened.push((usize_of(welcome.handshake) - 1, welcome.session)),
+                    Message::Welcome(welcome) => offered.push((usize_of(welcome.handshake) - 1, welcome.session)),
                     _ => {}
                 });
-                for (number, session) in &opened {
-                    self.agents[*number] = KnownAgent { session: *session, ..KnownAgent::default() };
+                for (number, session) in &offered {
+                    self.agents[*number] = KnownAgent { session: *session, serial: 1, ..KnownAgent::default() };
                 }
-                if challenged && opened.len() != numbers.len() {
+                if challenged && offered.len() != numbers.len() {
                     return Err(Self::missing("opening sessions", "a WELCOME for each"));
                 }
+            }
+            for number in numbers.clone() {
+                self.post(number, &[Confirm { serial: 1, former: List::of(&[]) }.into()]);
+            }
+            let mut opened = 0;
+            self.exchange(|_, message| opened += usize::from(matches!(message, Message::Opened(_))));
+            if opened != numbers.len() {
+                return Err(Self::missing("opening sessions", "OPENED for each"));
             }
         }
         self.make_model()

@@ -278,7 +278,7 @@ fn tone(broken: bool, kinds: &[Kind]) -> Tone {
         Tone::Refusal
     } else if any(|kind| kind.lane() == Lane::Notice) {
         Tone::Notice
-    } else if any(|kind| matches!(kind, Kind::Hello | Kind::Challenge | Kind::Welcome | Kind::Known)) {
+    } else if any(|kind| matches!(kind, Kind::Hello | Kind::Challenge | Kind::Welcome | Kind::Confirm | Kind::Opened | Kind::Known)) {
         Tone::Handshake
     } else if any(|kind| kind.renews()) {
         Tone::Renewal

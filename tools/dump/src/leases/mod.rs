@@ -41,6 +41,7 @@ pub struct Leases {
 #[derive(Debug, Default)]
 struct Told {
     address: Option<SocketAddr>,
+    opened: bool,
     /// When the newest transmission that renewed was sent.
     renewed_from: Option<Duration>,
     entries: Vec<Entry>,
@@ -136,7 +137,7 @@ impl Leases {
         if session.0 != 0 {
             self.address(session, packet, datagram.header.from_server);
         }
-        notes.events.iter().for_each(|event| self.event(event, notes.session));
+        notes.events.iter().for_each(|event| self.event(event));
     }
 
     /// Where the session's agent is: as it says itself.
@@ -170,14 +171,14 @@ impl Leases {
         Some(told.entries.len() - 1)
     }
 
-    /// `renewed` is the session whose lease a renewing answer in the datagram is about: a WELCOME stands in no session itself.
-    fn event(&mut self, event: &Event, renewed: SessionId) {
+    fn event(&mut self, event: &Event) {
         let (session, at, frame) = (event.session, event.at, event.frame);
         match &event.what {
-            What::Welcome { session, again: false, .. } => {
-                self.add(*session, at, frame, Thing::Opened);
+            What::Opened { .. } if !self.told(session).opened => {
+                self.told(session).opened = true;
+                self.add(session, at, frame, Thing::Opened);
             }
-            What::Answer(answer) => self.answer(event, answer, renewed),
+            What::Answer(answer) => self.answer(event, answer),
             What::Notice { .. } | What::Receipt { .. } => self.notice(event),
             What::Released { lock, generation, keep, .. } => self.back(event, *keep, |of| of.0 == *lock && of.1 <= *generation),
             What::Nack { reason, .. } => self.refused(event, *reason),
@@ -188,7 +189,8 @@ impl Leases {
         }
     }
 
-    fn answer(&mut self, event: &Event, answer: &Answer, session: SessionId) {
+    fn answer(&mut self, event: &Event, answer: &Answer) {
+        let session = event.session;
         if answer.kind == Kind::Ended {
             self.add(event.session, event.at, event.frame, Thing::Ended);
             self.told(event.session).orphaned = true;

@@ -22,6 +22,8 @@ pub fn words(message: &Message<'_>) -> String {
         Message::Challenge(m) => session::challenge(m),
         Message::Welcome(m) => session::welcome(m),
         Message::Refuse(m) => session::refuse(m),
+        Message::Confirm(m) => session::confirm(m),
+        Message::Opened(m) => session::opened(m),
         Message::Known(m) => session::known(m),
         Message::KeepAlive(_) => "asks for nothing but to renew the lease".to_owned(),
         Message::Release(m) => locks::release(m),

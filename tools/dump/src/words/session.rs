@@ -4,26 +4,22 @@
 
 use super::{list, micros, millis, short, text};
 use cistern_wire::limits::FEATURE_VOLATILE;
-use cistern_wire::{Challenge, EndReason, EndSession, Hello, Known, Refuse, RefuseReason, Welcome};
+use cistern_wire::{Challenge, Confirm, EndReason, EndSession, Hello, Known, Opened, Refuse, RefuseReason, Welcome};
 
 pub(super) fn hello(m: &Hello<'_>) -> String {
     let identity = m.agent.to_string();
     let proof = if m.cookie.0.is_empty() { "" } else { ", with the cookie" };
-    let former = list(m.former.iter().map(|former| format!("{} {}", short(former.session), former.claim)));
-    let former = if m.former.is_empty() { String::new() } else { format!("; its sessions: {former}") };
-    format!("asks for a session: agent {} {}, incarnation {}{proof}{former}", &identity[..8], text(m.label.0), m.incarnation)
+    format!("asks for a session: agent {} {}, incarnation {}{proof}", &identity[..8], text(m.label.0), m.incarnation)
 }
 
 pub(super) fn challenge(m: &Challenge<'_>) -> String {
     format!("no session yet: wants HELLO again, with this cookie of {} bytes", m.cookie.0.len())
 }
 
-pub(super) fn welcome(m: &Welcome<'_>) -> String {
+pub(super) fn welcome(m: &Welcome) -> String {
     let volatile = if m.features & FEATURE_VOLATILE == 0 { "" } else { ", volatile" };
-    let former = list(m.former.iter().map(|former| format!("{} {}", short(former.session), former.fate)));
-    let former = if m.former.is_empty() { String::new() } else { format!("; former sessions: {former}") };
     format!(
-        "opens session {}: lease τ {}, T {}, delivery timeout {}, window {}; server incarnation {} of epoch {}{volatile}{former}",
+        "offers session {}: lease τ {}, T {}, delivery timeout {}, window {}; server incarnation {} of epoch {}{volatile}",
         short(m.session),
         micros(m.lease_us),
         micros(wait_us(m)),
@@ -35,7 +31,7 @@ pub(super) fn welcome(m: &Welcome<'_>) -> String {
 }
 
 /// T = τ(1+δ)+ε in microseconds, rounded up: how long the server waits after a delivery failure.
-fn wait_us(m: &Welcome<'_>) -> u64 {
+fn wait_us(m: &Welcome) -> u64 {
     let more = (u128::from(m.lease_us) * u128::from(m.delta_ppm)).div_ceil(1_000_000);
     m.lease_us.saturating_add(u64::try_from(more).unwrap_or(u64::MAX)).saturating_add(m.epsilon_us.into())
 }
@@ -51,8 +47,18 @@ pub(super) fn refuse(m: &Refuse) -> String {
     format!("no session: {}{range}{again}", m.reason)
 }
 
+pub(super) fn confirm(m: &Confirm<'_>) -> String {
+    let former = list(m.former.iter().map(|former| format!("{} {}", short(former.session), former.claim)));
+    format!("opens the session{}", if m.former.is_empty() { String::new() } else { format!("; the agent's others: {former}") })
+}
+
+pub(super) fn opened(m: &Opened<'_>) -> String {
+    let former = list(m.former.iter().map(|former| format!("{} {}", short(former.session), former.fate)));
+    format!("the session is open{}", if m.former.is_empty() { String::new() } else { format!("; former sessions: {former}") })
+}
+
 pub(super) fn known(m: &Known) -> String {
-    format!("session {} is in good standing and goes on; renews nothing", short(m.session))
+    format!("session {} is in good standing and goes on, this one is not opened; renews nothing", short(m.session))
 }
 
 pub(super) fn end(m: &EndSession) -> String {

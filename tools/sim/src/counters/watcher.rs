@@ -198,9 +198,9 @@ impl Watcher {
         let session = datagram.header.session;
         for message in datagram.messages() {
             let counted = match message {
-                Message::Welcome(welcome) => {
-                    self.sessions.insert(welcome.session);
-                    Sometimes::Welcome
+                Message::Opened(_) => {
+                    self.sessions.insert(session);
+                    Sometimes::Opened
                 }
                 Message::Known(_) => Sometimes::Known,
                 Message::Refuse(refuse) if refuse.reason == RefuseReason::Busy => Sometimes::Busy,

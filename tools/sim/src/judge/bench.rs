@@ -14,8 +14,8 @@ use cistern_link::Instant;
 use cistern_server::store::{Batch, Key};
 use cistern_wire::limits::VERSION;
 use cistern_wire::{
-    Attr, Bytes8, Datagram, Field as _, Generation, Handle, Header, Hello, List, Message, Mode, ObjectId, ObjectKind, Packer, SessionId,
-    StoreId, Welcome,
+    Attr, Bytes8, Confirm, Datagram, Field as _, Generation, Handle, Header, Hello, List, Message, Mode, ObjectId, ObjectKind, Opened,
+    Packer, SessionId, StoreId, Welcome,
 };
 use std::net::SocketAddr;
 
@@ -159,19 +159,23 @@ impl Bench {
         self.show(f, &Seen::Received { by: Node::Agent(agent), from: address(SERVER), bytes: b"garbage" })
     }
 
-    /// A session is opened all the way, now, by an agent: HELLO packet 1, WELCOME; its record is durable.
+    /// A session is opened all the way, now, by an agent: HELLO packet 1, WELCOME; CONFIRM packet 1, OPENED; its record is durable.
     pub(super) fn open(&mut self, f: &mut dyn Family, agent: usize, session: u64) -> Verdict {
-        self.record(f, session, true)?;
         let hello = hello(agent, session);
         self.agent_sends(f, agent, 0, 1, &[hello])?;
         self.server_gets(f, 0, 1, &[hello])?;
         let welcome = welcome(session, 1);
-        self.facts.sessions.standing.insert(SessionId(session), "good");
         self.server_sends(f, 0, 1, &[welcome])?;
+        self.agent_gets(f, agent, 0, 1, &[welcome])?;
+        self.agent_sends(f, agent, session, 1, &[confirm()])?;
+        self.server_gets(f, session, 1, &[confirm()])?;
+        self.record(f, session, true)?;
+        self.facts.sessions.standing.insert(SessionId(session), "good");
+        self.server_sends(f, session, 1, &[opened(1)])?;
         self.facts.sessions.agents[agent].view.session = Some(SessionId(session));
         self.facts.sessions.agents[agent].view.valid_until =
             Some(self.clocks[agent].at(self.now).plus(std::time::Duration::from_millis(TAU)));
-        self.agent_gets(f, agent, 0, 1, &[welcome])
+        self.agent_gets(f, agent, session, 1, &[opened(1)])
     }
 
     /// A session's record, or its end, becomes durable.
@@ -241,8 +245,17 @@ pub(super) fn welcome_by(session: u64, echo: u64, incarnation: u64) -> Message<'
         window: 64,
         max_datagram: 1_232,
         first_packet: 1 << 40,
-        former: List::default(),
     })
+}
+
+/// OPENED, without a word about former sessions.
+pub(super) fn opened(echo: u64) -> Message<'static> {
+    Opened { serial: 1, echo, former: List::default(), resume: [0; 32], roster: 0 }.into()
+}
+
+/// CONFIRM, without a word about former sessions.
+pub(super) fn confirm() -> Message<'static> {
+    Confirm { serial: 1, former: List::default() }.into()
 }
 
 /// Users.

@@ -1,7 +1,7 @@
 //! I8, I10 and I11 at the server: what it shows is durable, its sessions and its incarnation are recorded first.
 //!
 //! Decides, at the instant at which a datagram leaves: every version in it is durable (section 11.7), so an ACK of a mutation waits for its
-//! commit (I19 too: with a stalled disk there is none); a session is recorded before its WELCOME and before its grants; the
+//! commit (I19 too: with a stalled disk there is none); a session is recorded before OPENED and before its grants; the
 //! incarnation shown is recorded, and larger than that of every start before. After a start of the server, all that was
 //! acknowledged is on its disk.
 //! Invariant: durable means that the disk has said so before this happening.
@@ -131,10 +131,10 @@ impl Durable {
     }
 }
 
-/// The session's record is durable before it is welcomed or granted anything.
+/// The session's record is durable before its agent is told that it is open, or granted anything.
 fn session(disk: &Disk, session: SessionId, message: &Message<'_>) -> Verdict {
     let (of, what) = match message {
-        Message::Welcome(welcome) => (welcome.session, "is welcomed"),
+        Message::Opened(_) => (session, "is open"),
         _ if !grants_of(message).is_empty() => (session, "is granted a lock"),
         _ => return Ok(()),
     };
@@ -153,7 +153,7 @@ pub(super) fn number(bytes: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::bench::{Bench, attr, counter_record, fired, object_record, welcome_by};
+    use super::super::bench::{Bench, attr, counter_record, fired, object_record, opened, welcome_by};
     use super::*;
     use bytes::Bytes;
     use cistern_wire::{Ack, CacheGrant, Changed, Effect, List, Stated};
@@ -199,12 +199,11 @@ mod tests {
     }
 
     #[test]
-    fn welcome_before_the_record_is_caught() {
+    fn opened_before_the_record_is_caught() {
         let (mut bench, mut judge) = (Bench::new(1), Durable::default());
-        bench.put(Key::Counter(Counter::Incarnation), counter_record(1));
-        fired(bench.server_sends(&mut judge, 0, 1, &[welcome_by(5, 1, 1)]), "I10", "not-recorded");
+        fired(bench.server_sends(&mut judge, 5, 1, &[opened(1)]), "I10", "not-recorded");
         bench.record(&mut judge, 5, true).unwrap();
-        bench.server_sends(&mut judge, 0, 1, &[welcome_by(5, 1, 1)]).unwrap();
+        bench.server_sends(&mut judge, 5, 2, &[opened(1)]).unwrap();
     }
 
     #[test]

@@ -147,7 +147,7 @@ impl Liveness {
                     _ => {}
                 }
                 self.challenged.remove(&(packet.session(), *to));
-                self.told.insert((if let Message::Welcome(welcome) = message { welcome.session } else { packet.session() }, *to));
+                self.told.insert((packet.session(), *to));
             }
         }
         match case.seen {

@@ -55,10 +55,10 @@ impl Family for ServerRule {
 
 /// A message that renews.
 fn renewal(case: &Case<'_>, facts: &Facts, session: SessionId, message: &Message<'_>) -> Verdict {
-    let Some(echo) = echo_of(message).filter(|_| !matches!(message, Message::Welcome(_))) else { return Ok(()) };
+    let Some(echo) = echo_of(message) else { return Ok(()) };
     let name = message.kind().name();
     let Some(known) = facts.sessions.get(session) else {
-        return violated("I5", "renews-unknown-session", format!("{name} in session {session}, which nobody was welcomed to"));
+        return violated("I5", "renews-unknown-session", format!("{name} in session {session}, which nobody has confirmed"));
     };
     if known.receipts.get(echo).is_none() && !known.receipts.may_be_forgotten(echo) {
         return violated("I4", "echo-of-nothing", format!("{name} in session {session} echoes packet {echo}, which never arrived"));
@@ -148,8 +148,8 @@ fn said_to_have_ended(facts: &Facts, session: SessionId, message: &Message<'_>) 
     let named: Vec<SessionId> = match message {
         Message::Nack(nack) if nack.reason == NackReason::Ended => vec![session],
         Message::Ended(_) => vec![session],
-        Message::Welcome(welcome) => {
-            welcome.former.iter().filter(|former| former.fate == SessionFate::Ended).map(|former| former.session).collect()
+        Message::Opened(opened) => {
+            opened.former.iter().filter(|former| former.fate == SessionFate::Ended).map(|former| former.session).collect()
         }
         _ => return Ok(()),
     };

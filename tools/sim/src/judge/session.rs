@@ -30,10 +30,6 @@ impl PacketLog {
         self.0.get(&packet).copied()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Whether it is not certain that the packet never was: it may have been forgotten.
     pub(super) fn may_be_forgotten(&self, packet: u64) -> bool {
         self.0.len() >= LOG_MAX && self.0.first_key_value().is_some_and(|(first, _)| packet < *first)
@@ -62,10 +58,6 @@ pub(super) enum GivenUp {
     Closed,
     Surrendered,
     Reclaimed,
-    /// Nothing was ever received in it, and its agent opens another (section 11.6).
-    Unused,
-    /// An attacker has opened another in its agent's name before anything was received in it.
-    Usurped,
 }
 
 /// One session.
@@ -74,14 +66,12 @@ pub(super) struct Session {
     pub(super) agent: Option<usize>,
     /// Which start of the agent has it.
     pub(super) agent_start: u64,
-    /// The handshake that opened it.
-    pub(super) handshake: u64,
     /// τ, and T as the server promised it: τ(1+δ)+ε.
     pub(super) tau: Duration,
     pub(super) wait: Duration,
     /// Whether τ is above the server's own, so that after a restart nobody waits for it but whoever wants what it may hold.
     pub(super) long: bool,
-    /// When it was first welcomed, and by which epoch and incarnation of the server.
+    /// When it was opened, and by which epoch and incarnation of the server.
     pub(super) opened: True,
     pub(super) incarnation: (u8, u64),
     /// When the agent sent what, on its clock.

@@ -20,8 +20,6 @@ use std::time::Duration;
 struct Handshake {
     agent: Option<usize>,
     agent_start: u64,
-    sends: PacketLog,
-    receipts: PacketLog,
 }
 
 /// An agent's machine.
@@ -51,6 +49,8 @@ type Change = (SessionId, bool);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sessions {
     pub(super) all: BTreeMap<SessionId, Session>,
+    /// What the server has offered, and nobody has confirmed.
+    offered: BTreeMap<SessionId, Session>,
     pub(super) agents: Vec<AgentFacts>,
     /// Standing of each session that the server has now, as it says; fresh whenever it sends something that renews.
     pub(super) standing: BTreeMap<SessionId, &'static str>,
@@ -61,8 +61,6 @@ pub(super) struct Sessions {
     /// Sessions whose records were durable when the server started last.
     pub(super) recorded: BTreeSet<SessionId>,
     handshakes: BTreeMap<u64, Handshake>,
-    /// Records that were durable before their agents were welcomed.
-    recorded_early: BTreeSet<SessionId>,
     writing: VecDeque<(BatchId, Vec<Change>)>,
     lease_timers: usize,
 }
@@ -74,6 +72,12 @@ impl Sessions {
 
     pub(super) fn get(&self, session: SessionId) -> Option<&Session> {
         self.all.get(&session)
+    }
+
+    /// Whose a session is, which may only be offered: the agent, and which start of it.
+    pub(super) fn agent_of(&self, session: SessionId) -> Option<(usize, u64)> {
+        let known = self.get(session).or_else(|| self.offered.get(&session))?;
+        Some((known.agent?, known.agent_start))
     }
 
     /// Whether one session is a former one of the same process as another, from before the server's last start: what it held can only
@@ -130,8 +134,7 @@ impl Sessions {
                 self.lease_timers = timers;
             }
             Seen::Forged { by: Node::Agent(agent), .. } => self.look_at_agent(case, *agent),
-            Seen::Forged { by: Node::Server, .. } => self.opened_for_another(case),
-            Seen::Restored | Seen::Moved { .. } | Seen::Exposed { .. } => {}
+            Seen::Forged { by: Node::Server, .. } | Seen::Restored | Seen::Moved { .. } | Seen::Exposed { .. } => {}
         }
     }
 
@@ -159,7 +162,7 @@ impl Sessions {
         for (session, standing) in &self.standing {
             let Some(known) = self.all.get_mut(session) else { continue };
             match *standing {
-                "good" | "opening" => known.failed = None,
+                "good" => known.failed = None,
                 _ => {
                     known.failed.get_or_insert(now);
                 }
@@ -175,10 +178,10 @@ impl Sessions {
                 let handshake = self.handshakes.entry(hello.handshake).or_default();
                 handshake.agent = Some(agent);
                 handshake.agent_start = self.agents[agent].start;
-                handshake.sends.note(packet.header.packet, now);
             }
         }
-        if let Some(session) = self.all.get_mut(&packet.session()) {
+        let session = self.all.get_mut(&packet.session()).or_else(|| self.offered.get_mut(&packet.session()));
+        if let Some(session) = session {
             session.sends.note(packet.header.packet, now);
             if packet.messages.iter().any(|message| matches!(message, Message::ReclaimComplete(_))) {
                 session.source = None;
@@ -189,26 +192,18 @@ impl Sessions {
     fn server_received(&mut self, case: &Case<'_>) {
         let (Some(packet), now) = (&case.packet, case.server_now()) else { return };
         let surrenders = case.sight.server_config.surrender;
-        let usurped = self.get(packet.session()).is_some_and(|session| session.given_up == Some(GivenUp::Usurped));
-        let good = !usurped || self.standing_now(case, packet.session()) == Some("good");
-        if let Some(session) = self.all.get_mut(&packet.session()) {
+        let id = packet.session();
+        if matches!(packet.messages.first(), Some(Message::Confirm(_))) && self.is_open_now(case, id) {
+            self.opens(case.sight.now, id);
+        }
+        if let Some(session) = self.all.get_mut(&id) {
             session.receipts.note(packet.header.packet, now);
             session.heard = Some(now);
-            session.given_up = session.given_up.filter(|how| *how != GivenUp::Unused && (*how != GivenUp::Usurped || !good));
         }
         for message in &packet.messages {
             match message {
-                Message::Hello(hello) => {
-                    let handshake = self.handshakes.entry(hello.handshake).or_default();
-                    handshake.receipts.note(packet.header.packet, now);
-                    let agent = handshake.agent.filter(|_| !hello.cookie.0.is_empty());
-                    // One that has failed is not opened by a copy of its handshake, but takes another's place.
-                    let other = |session: &&mut Session| session.handshake != hello.handshake || session.failed.is_some();
-                    let others = self.all.values_mut().filter(|session| session.agent == agent).filter(other);
-                    for unused in others.filter(|session| agent.is_some() && session.receipts.is_empty()) {
-                        unused.given_up.get_or_insert(GivenUp::Unused);
-                    }
-                    for former in hello.former.iter().filter(|former| former.claim == Claim::Surrendered) {
+                Message::Confirm(confirm) if self.all.contains_key(&id) => {
+                    for former in confirm.former.iter().filter(|former| former.claim == Claim::Surrendered) {
                         self.give_up(former.session, GivenUp::Surrendered);
                     }
                 }
@@ -228,14 +223,16 @@ impl Sessions {
         }
     }
 
-    /// An attacker opens a session in an agent's name: one that the agent has not used yet ends at once, for nothing was granted in it.
-    fn opened_for_another(&mut self, case: &Case<'_>) {
-        for message in case.packet.iter().flat_map(|packet| &packet.messages) {
-            let Message::Hello(hello) = message else { continue };
-            let agent = self.agents.iter().position(|agent| agent.id == Some(hello.agent) && !hello.cookie.0.is_empty());
-            for unused in self.all.values_mut().filter(|session| agent.is_some() && session.agent == agent && session.receipts.is_empty()) {
-                unused.given_up.get_or_insert(GivenUp::Usurped);
-            }
+    /// Whether the server has opened a session that it has offered; where nobody can look, it has.
+    fn is_open_now(&self, case: &Case<'_>, session: SessionId) -> bool {
+        let open = |server: &cistern_server::Server| server.sessions(case.server_now()).iter().any(|row| row.session == session);
+        self.offered.contains_key(&session) && case.sight.server.is_none_or(open)
+    }
+
+    /// What was offered is a session from now on.
+    fn opens(&mut self, now: True, id: SessionId) {
+        if let Some(session) = self.offered.remove(&id) {
+            self.all.entry(id).or_insert(Session { opened: now, ..session });
         }
     }
 
@@ -256,6 +253,9 @@ impl Sessions {
                 continue;
             }
             let Some(session) = self.all.get_mut(&packet.session()) else { continue };
+            if let Message::Opened(opened) = message {
+                session.source = opened.former.iter().find(|former| former.fate == SessionFate::Reclaimable).map(|former| former.session);
+            }
             if let Some(receipt) = echo_of(message).and_then(|echo| session.receipts.get(echo)) {
                 session.echoed = Some(session.echoed.map_or(receipt, |newest| newest.max(receipt)));
             }
@@ -265,17 +265,16 @@ impl Sessions {
         }
     }
 
-    fn welcomed(&mut self, now: True, own: Duration, welcome: &cistern_wire::Welcome<'_>) {
+    fn welcomed(&mut self, now: True, own: Duration, welcome: &cistern_wire::Welcome) {
         let handshake = self.handshakes.get(&welcome.handshake);
         let agent = handshake.and_then(|handshake| handshake.agent);
-        let receipt = handshake.and_then(|handshake| handshake.receipts.get(welcome.echo));
         let tau_ns = u128::from(welcome.lease_us) * 1_000;
         let margin = (tau_ns * u128::from(welcome.delta_ppm)).div_ceil(1_000_000) + u128::from(welcome.epsilon_us) * 1_000;
         let nanos = |ns: u128| Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX));
-        let session = self.all.entry(welcome.session).or_insert_with(|| Session {
+        let agent_start = handshake.map_or(0, |handshake| handshake.agent_start);
+        self.offered.entry(welcome.session).or_insert_with(|| Session {
             agent,
-            agent_start: handshake.map_or(0, |handshake| handshake.agent_start),
-            handshake: welcome.handshake,
+            agent_start,
             tau: nanos(tau_ns),
             wait: nanos(tau_ns + margin),
             long: nanos(tau_ns) > own,
@@ -290,26 +289,21 @@ impl Sessions {
             nacked: false,
             nack_taken: None,
             given_up: None,
-            source: welcome.former.iter().find(|former| former.fate == SessionFate::Reclaimable).map(|former| former.session),
+            source: None,
             failed: None,
         });
-        if let Some(receipt) = receipt {
-            session.echoed = Some(session.echoed.map_or(receipt, |newest| newest.max(receipt)));
-        }
-        // Its record was written before it was welcomed.
-        if session.record == Record::None {
-            session.record = if self.recorded_early.remove(&welcome.session) { Record::Durable } else { Record::None };
-        }
     }
 
     fn agent_received(&mut self, case: &Case<'_>, agent: usize) {
         let Some(packet) = &case.packet else { return };
         for message in &packet.messages {
             match message {
-                Message::Welcome(welcome) => {
-                    let sent = self.handshakes.get(&welcome.handshake).filter(|of| of.agent == Some(agent));
-                    let sent = sent.and_then(|handshake| handshake.sends.get(welcome.echo));
-                    if let (Some(sent), Some(session)) = (sent, self.all.get_mut(&welcome.session)) {
+                // It may make the session the present one.
+                Message::Opened(opened) => {
+                    let Some(session) = self.all.get_mut(&packet.session()).filter(|session| session.agent == Some(agent)) else {
+                        continue;
+                    };
+                    if let Some(sent) = session.sends.get(opened.echo) {
                         session.renew(sent);
                     }
                 }
@@ -333,12 +327,8 @@ impl Sessions {
     }
 
     fn set_record(&mut self, session: SessionId, record: Record) {
-        match self.all.get_mut(&session) {
-            Some(known) => known.record = record,
-            None if record == Record::Durable => {
-                self.recorded_early.insert(session);
-            }
-            None => {}
+        if let Some(known) = self.all.get_mut(&session) {
+            known.record = record;
         }
     }
 
@@ -366,7 +356,7 @@ impl Sessions {
                 // What a crash has left is what is true.
                 self.writing.clear();
                 self.recorded = case.sight.disk.durable_sessions().map(|(session, _)| session).collect();
-                self.recorded_early.clear();
+                self.offered.clear();
                 for (session, known) in &mut self.all {
                     let there = self.recorded.contains(session);
                     known.record = if there { Record::Durable } else { Record::Ended };

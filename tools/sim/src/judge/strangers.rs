@@ -27,9 +27,11 @@ struct Exchange {
     received: u64,
     sent: u64,
     challenges: BTreeSet<u64>,
-    /// Of an attacker: the sessions that it was welcomed to, with its highest packet number in each; for whom it has asked under which
+    /// Of an attacker: the sessions that it was offered, with its highest packet number in each; for whom it has asked under which
     /// packet number and by which cookie; and for whom each cookie was made.
     sessions: BTreeMap<SessionId, u64>,
+    /// Those of them in which it has sent CONFIRM first.
+    confirmed: BTreeSet<SessionId>,
     hellos: BTreeMap<u64, ((AgentId, u64), Vec<u8>)>,
     cookies: BTreeMap<Vec<u8>, (AgentId, u64)>,
 }
@@ -123,10 +125,17 @@ impl Strangers {
     fn forged(&mut self, case: &Case<'_>, from: SocketAddr, len: u64, counted: bool) -> Verdict {
         let exchange = self.addresses.entry(from).or_default();
         exchange.received += len;
-        let (Some(packet), Some(server)) = (&case.packet, case.sight.server) else { return Ok(()) };
+        let Some(packet) = &case.packet else { return Ok(()) };
         let session = packet.session();
-        if let Some(hello) = packet.messages.iter().find_map(hello_of) {
+        if let Some(Message::Confirm(_)) = packet.messages.first() {
+            exchange.confirmed.insert(session);
+        }
+        let hello = packet.messages.iter().find_map(hello_of);
+        if let Some(hello) = hello {
             exchange.hellos.insert(packet.header.packet, ((hello.agent, hello.incarnation), hello.cookie.0.to_vec()));
+        }
+        let Some(server) = case.sight.server else { return Ok(()) };
+        if hello.is_some() {
             return leaps(case, server);
         }
         let number = packet.header.packet;
@@ -160,6 +169,11 @@ impl Strangers {
             };
             if given {
                 return violated("I17", "given-to-an-attacker", format!("{message:?} goes to {to}, which was never granted a lock"));
+            }
+            let session = case.packet.as_ref().map_or(SessionId(0), super::case::Packet::session);
+            if message.kind().renews() && exchange.sessions.contains_key(&session) && !exchange.confirmed.contains(&session) {
+                let what = format!("{} goes to {to} in session {session}, which nobody has confirmed", message.kind().name());
+                return violated("I17", "acted-before-confirm", what);
             }
             if let Message::Challenge(challenge) = message
                 && let Some((asked, _)) = exchange.hellos.get(&challenge.echo)
@@ -239,12 +253,40 @@ fn hello_of<'a>(message: &Message<'a>) -> Option<Hello<'a>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::bench::{Bench, address, datagram, fired, hello, welcome};
+    use super::super::bench::{Bench, address, confirm, datagram, fired, hello, opened, welcome};
     use super::*;
-    use cistern_wire::{Bytes8, Challenge, Hint, PathChallenge, PathResponse};
+    use cistern_wire::{Bytes8, Challenge, Hint, PathChallenge, PathResponse, Receipt, ReceiptAnswer};
 
     fn challenge() -> Message<'static> {
         Challenge { handshake: 5, echo: 1, cookie: Bytes8(b"0123456789abcdef") }.into()
+    }
+
+    #[test]
+    fn answer_in_a_session_that_an_attacker_has_not_confirmed_is_caught() {
+        for confirms in [true, false] {
+            let (mut bench, mut judge) = (Bench::new(1), Strangers::default());
+            let from = address(100);
+            let receipt = Receipt { seq: 1, answer: ReceiptAnswer::Received }.into();
+            let cookie = Challenge { handshake: 5, echo: 1, cookie: Bytes8(b"cookie") }.into();
+            let exchange = [
+                (datagram(false, 0, 1, &[hello(0, 5)]), datagram(true, 0, 1, &[cookie])),
+                (datagram(false, 0, 2, &[hello(0, 5)]), datagram(true, 0, 2, &[welcome(5, 2)])),
+                (datagram(false, 5, 1, &[if confirms { confirm() } else { receipt }]), datagram(true, 5, 1, &[opened(1)])),
+            ];
+            let verdicts: Vec<Verdict> = exchange
+                .iter()
+                .map(|(bytes, answer)| {
+                    bench.show(&mut judge, &Seen::Forged { by: Node::Server, from, bytes, counted: true }).unwrap();
+                    bench.show(&mut judge, &Seen::Exposed { to: from, bytes: answer })
+                })
+                .collect();
+            let [Ok(()), Ok(()), last] = <[Verdict; 3]>::try_from(verdicts).unwrap() else { panic!("the handshake is clean") };
+            if confirms {
+                last.unwrap();
+            } else {
+                fired(last, "I17", "acted-before-confirm");
+            }
+        }
     }
 
     #[test]

@@ -1,14 +1,13 @@
 //! I20, no agent ends its own live session: while the server holds a session in good standing and the agent's process has it open, no
-//! HELLO of that process makes the server end it, and nothing makes the agent discard it.
+//! handshake of that process makes the server end it, and nothing makes the agent discard it.
 //!
-//! Decides: whether a session that was in good standing is on its way out after the server took a HELLO in, and whether an agent has
+//! Decides: whether a session that was in good standing is on its way out after the server took a HELLO or a CONFIRM in, and whether an agent has
 //! left a session that the server has in good standing. Invariant: what leaves good standing otherwise (delivery failures, evictions,
 //! restarts, closing) is not judged here.
 //! Leaves to others: leases (`agent_lease`), who may have which lock (`exclusion`).
 
 use super::case::{Case, Verdict, violated};
-use super::session::{GivenUp, Session};
-use super::sessions::AgentFacts;
+use super::session::Session;
 use super::{Facts, Family};
 use crate::observe::{Node, Seen};
 use cistern_wire::{Message, SessionId};
@@ -31,7 +30,7 @@ impl Family for Superseded {
 
     fn look(&mut self, case: &Case<'_>, facts: &Facts) -> Verdict {
         let verdict = match case.seen {
-            Seen::Received { by: Node::Server, .. } => Self::after_hello(case, facts),
+            Seen::Received { by: Node::Server, .. } => Self::after_handshake(case, facts),
             Seen::Received { by: Node::Agent(agent), .. } => self.after_message(case, facts, *agent),
             _ => Ok(()),
         };
@@ -42,22 +41,24 @@ impl Family for Superseded {
 }
 
 impl Superseded {
-    fn after_hello(case: &Case<'_>, facts: &Facts) -> Verdict {
-        let hello = case.packet.iter().flat_map(|packet| &packet.messages).find_map(|message| match message {
-            Message::Hello(hello) => Some(hello),
+    fn after_handshake(case: &Case<'_>, facts: &Facts) -> Verdict {
+        let Some(packet) = &case.packet else { return Ok(()) };
+        let by = packet.messages.iter().find_map(|message| match message {
+            Message::Hello(hello) => {
+                Some((facts.sessions.agents.iter().position(|agent| agent.id == Some(hello.agent))?, hello.incarnation))
+            }
+            Message::Confirm(_) => facts.sessions.agent_of(packet.session()),
             _ => None,
         });
-        let Some(hello) = hello else { return Ok(()) };
+        let Some((number, start)) = by else { return Ok(()) };
         // A higher incarnation, of a copy of its state perhaps, ends the session by right.
-        let sent_it = |agent: &AgentFacts| agent.up && (agent.id, agent.start) == (Some(hello.agent), hello.incarnation);
-        for agent in facts.sessions.agents.iter().filter(|agent| sent_it(agent)) {
-            let Some(session) = agent.view.session else { continue };
-            let Some(known) = facts.sessions.get(session).filter(|known| known.failed.is_none() && is_kept(known)) else { continue };
-            let standing = facts.sessions.standing_now(case, session);
-            if known.agent_start == agent.start && matches!(standing, Some("timing out" | "evicted" | "ending" | "ended")) {
-                let what = format!("session {session}, which its agent has open and nothing was wrong with, is {standing:?} after a HELLO");
-                return violated("I20", "live-session-superseded", what);
-            }
+        let agent = facts.sessions.agents.get(number).filter(|agent| agent.up && agent.start == start);
+        let Some(session) = agent.and_then(|agent| agent.view.session) else { return Ok(()) };
+        let Some(known) = facts.sessions.get(session).filter(|known| known.failed.is_none() && is_kept(known)) else { return Ok(()) };
+        let standing = facts.sessions.standing_now(case, session);
+        if known.agent_start == start && matches!(standing, Some("timing out" | "evicted" | "ending" | "ended")) {
+            let what = format!("session {session}, which its agent has open and nothing was wrong with, is {standing:?} after a handshake");
+            return violated("I20", "live-session-superseded", what);
         }
         Ok(())
     }
@@ -74,9 +75,9 @@ impl Superseded {
     }
 }
 
-/// Whether its agent has not given it up: that nothing was ever received in it is not the agent's doing.
-fn is_kept(known: &Session) -> bool {
-    known.given_up.is_none_or(|how| how == GivenUp::Unused)
+/// Whether its agent has not given it up.
+const fn is_kept(known: &Session) -> bool {
+    known.given_up.is_none()
 }
 
 #[cfg(test)]

@@ -22,6 +22,10 @@ pub(super) fn plan(profile: Profile, seed: u64) -> Plan {
     let mut work = rng.fork("work");
     server.work_slice_us = *work.pick(&[1_000, 1_000, 1_000, 1_000, 1_000, 1_000, 10, 1]);
     server.queued_bytes = *work.pick(&[64 << 20, 64 << 20, 1 << 10]);
+    if !tiny {
+        // In half of the runs there is room for few who open sessions at once: those who come later push the others out, who ask again.
+        server.opening_max = *rng.fork("opening").pick(&[4_096, 4_096, 4_096, 16, 2, 1]);
+    }
     let asked = leases(&mut rng.fork("leases"), &mut server, agents);
     // In one run in ten all agents renew by keep-alives alone.
     let opportunistic = rng.fork("renewal").chance(900_000);
@@ -96,7 +100,7 @@ fn server(rng: &mut SimRng, agents: usize, tiny: bool) -> ServerSettings {
         window: *rng.pick(&[64, 64, 64, 16, 4, 1]),
         max_datagram: *rng.pick(&[1_232, 1_232, 1_232, 548, 8_952]),
         sessions_max: 10_000,
-        opening_max: 1_024,
+        opening_max: 4_096,
         tombstones_max: 1_024,
         notices_in_flight: *rng.pick(&[64, 64, 4, 1]),
         freed_per_turn: *rng.pick(&[1_024, 1_024, 1]),

@@ -11,7 +11,7 @@ use crate::attack;
 use crate::host::ADDRESS;
 use crate::observe::Node;
 use bytes::Bytes;
-use cistern_wire::{Datagram, Header, Hello, Kind, Message, SessionId};
+use cistern_wire::{Confirm, Datagram, FormerClaim, Header, Hello, Kind, List, Message, SessionId};
 use std::net::SocketAddr;
 
 /// An attacker's machine.
@@ -69,14 +69,21 @@ impl Attacker {
         again.into_iter().for_each(|bytes| self.sends(node, bytes.to_vec()));
     }
 
-    /// Goes through a handshake: HELLO, the cookie that comes back, HELLO with it. The session, if it is welcomed.
+    /// Goes through a handshake: HELLO, the cookie that comes back, HELLO with it, CONFIRM. The session, if it is opened.
     pub fn opens(&self, hello: &Hello<'_>) -> Option<SessionId> {
-        self.tells_server(SessionId(0), 1, &[Message::Hello(*hello)]);
-        let cookie = self.cookie()?;
-        self.greets(&Hello { cookie: cistern_wire::Bytes8(&cookie), ..*hello })
+        self.opens_claiming(hello, &[])
     }
 
-    /// Sends a HELLO; the session, if it is welcomed.
+    /// The same, with what it claims of former sessions.
+    pub fn opens_claiming(&self, hello: &Hello<'_>, former: &[FormerClaim]) -> Option<SessionId> {
+        self.tells_server(SessionId(0), 1, &[Message::Hello(*hello)]);
+        let cookie = self.cookie()?;
+        let session = self.greets(&Hello { cookie: cistern_wire::Bytes8(&cookie), ..*hello })?;
+        self.tells_server(session, hello.first_packet, &[Confirm { serial: 1, former: List::of(former) }.into()]);
+        self.heard_kinds().contains(&Kind::Opened).then_some(session)
+    }
+
+    /// Sends a HELLO; the session, if one is offered.
     pub fn greets(&self, hello: &Hello<'_>) -> Option<SessionId> {
         let before = self.heard().len();
         self.tells_server(SessionId(0), 2, &[Message::Hello(*hello)]);

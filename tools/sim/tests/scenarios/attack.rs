@@ -4,7 +4,7 @@
 use cistern_agent::api::Output;
 use cistern_sim::script::{Agent, Setting, from, to};
 use cistern_wire::{
-    Ack, AgentId, Alive, Ask, Bytes8, Claim, EndReason, EndSession, Fate, FormerClaim, Generation, GetAttr, Granted, Hello, Keep,
+    Ack, AgentId, Alive, Ask, Bytes8, Claim, Datagram, EndReason, EndSession, Fate, FormerClaim, Generation, GetAttr, Granted, Hello, Keep,
     KeepAlive, Kind, List, LockClass, LockId, Message, Mode, Nack, NackReason, ObjectId, Reclaim, ReclaimItem, Release, ReleaseItem, Reply,
     SessionId, Status, Want,
 };
@@ -112,7 +112,7 @@ fn surrender_from_another_address_frees_nothing_before_t() {
     let of_a = a.lock("/jobs/nightly").exclusive().granted();
     let former = [FormerClaim { session: a.session(), claim: Claim::Surrendered }];
     s.cut(&a);
-    let opened = s.attacker(0).opens(&Hello { agent: a.id(), former: List::of(&former), ..HELLO });
+    let opened = s.attacker(0).opens_claiming(&Hello { agent: a.id(), ..HELLO }, &former);
     assert!(opened.is_some() && of_a.is_certain());
     let (for_b, asked_at) = (b.lock("/jobs/nightly").exclusive(), s.now());
     s.pass(s.tau() - 20);
@@ -147,14 +147,14 @@ fn lock_that_was_never_granted_is_not_reclaimed() {
     let of_a = a.lock("/jobs/nightly").exclusive().granted();
     let insider = s.attacker(0);
     let before = insider.opens(&HELLO).expect("a session of its own");
-    insider.tells_server(before, FIRST, &[keep_alive(1)]);
+    insider.tells_server(before, FIRST + 1, &[keep_alive(2)]);
     s.server.restart();
     s.pass(20);
     let former = [FormerClaim { session: before, claim: Claim::Reclaiming }];
-    let session = insider.opens(&Hello { handshake: 2, former: List::of(&former), ..HELLO }).expect("another one");
+    let session = insider.opens_claiming(&Hello { handshake: 2, ..HELLO }, &former).expect("another one");
     let far = Generation(of_a.token() + (1 << 40));
     let items = [ReclaimItem { lock, mode: Mode::Exclusive, generation: far, first: far, run: 1, version: 0 }];
-    insider.tells_server(session, FIRST, &[Reclaim { ask: ask(1), from: before, items: List::of(&items) }.into()]);
+    insider.tells_server(session, FIRST + 1, &[Reclaim { ask: ask(1), from: before, items: List::of(&items) }.into()]);
     assert_eq!(insider.heard_kinds().last(), Some(&Kind::Ack), "it is told that it holds nothing");
     s.pass(2 * s.wait());
     a.lock("/free").at_once().exclusive().granted();
@@ -169,11 +169,11 @@ fn jumps_are_dropped_and_the_session_goes_on() {
     a.ping().done();
     let insider = s.attacker(0);
     let session = insider.opens(&HELLO).expect("a session of its own");
-    insider.tells_server(session, FIRST, &[keep_alive(1)]);
-    insider.tells_server(session, 1 << 52, &[keep_alive(2)]);
-    insider.tells_server(session, FIRST + 1, &[GetAttr { ask: ask(1 << 41), object: ObjectId(1), want: Want::Nothing }.into()]);
-    insider.tells_server(session, FIRST + 2, &[GetAttr { ask: ask(1), object: ObjectId(1), want: Want::Nothing }.into(), keep_alive(3)]);
-    let answered = &insider.heard_kinds()[2..];
+    insider.tells_server(session, FIRST + 1, &[keep_alive(2)]);
+    insider.tells_server(session, 1 << 52, &[keep_alive(3)]);
+    insider.tells_server(session, FIRST + 2, &[GetAttr { ask: ask(1 << 41), object: ObjectId(1), want: Want::Nothing }.into()]);
+    insider.tells_server(session, FIRST + 3, &[GetAttr { ask: ask(1), object: ObjectId(1), want: Want::Nothing }.into(), keep_alive(4)]);
+    let answered = &insider.heard_kinds()[3..];
     assert_eq!(answered.iter().filter(|kind| **kind == Kind::Alive).count(), 2, "{answered:?}");
     assert_eq!(answered.iter().filter(|kind| **kind == Kind::Ack).count(), 1, "{answered:?}");
     s.finish_with_drops(["server: nonce_ahead", "server: packet_ahead"]);
@@ -193,4 +193,55 @@ fn guesses_open_and_end_nothing() {
     let kinds = stranger.heard_kinds();
     assert!(kinds.iter().all(|kind| matches!(kind, Kind::Challenge | Kind::Hint)), "{kinds:?}");
     s.finish_with_drops(["server: amplification", "server: unknown_session"]);
+}
+
+/// Somebody has a cookie of his own for A's identity, and is offered a session. That says nothing of who he is before CONFIRM has come, and
+/// whatever else he sends first in it is nobody's: A's session goes on, and nothing is answered.
+#[test]
+fn session_that_is_offered_ends_nothing_and_answers_nothing() {
+    let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    let (session, insider) = (a.session(), s.attacker(0));
+    insider.tells_server(SessionId(0), 1, &[Message::Hello(Hello { agent: a.id(), ..HELLO })]);
+    let cookie = insider.cookie().expect("a cookie");
+    let offered = insider.greets(&Hello { agent: a.id(), cookie: Bytes8(&cookie), ..HELLO }).expect("an offer");
+    let request = GetAttr { ask: ask(1), object: ObjectId(1), want: Want::Nothing };
+    for (number, message) in (FIRST..).zip([keep_alive(1), request.into(), EndSession { serial: 2, reason: EndReason::Surrender }.into()]) {
+        insider.tells_server(offered, number, &[message]);
+    }
+    assert_eq!(insider.heard_kinds(), [Kind::Challenge, Kind::Welcome]);
+    s.pass(s.wait());
+    assert!(of_a.is_certain() && of_a.told().is_empty() && a.session() == session);
+    assert_eq!(s.server.standing_of(&a), Some("good"));
+    s.finish_with_drops(["server: not_open"]);
+}
+
+/// Somebody on the path copies A's HELLO under the packet number that its next transmission will have, and holds the WELCOME that answers
+/// it back until A has sent that: were the lease counted from there, it would be good for longer than the server knows of. What A can count
+/// from is the transmission that OPENED echoes, and the server has seen that.
+#[test]
+fn welcome_held_back_until_a_later_hello_is_sent_renews_nothing() {
+    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    s.drop_next(Kind::Welcome, to(&a));
+    let asked = a.lock("/jobs/nightly").exclusive();
+    s.until_sent(Kind::Welcome, to(&a));
+    s.hold(Kind::Welcome, to(&a));
+    let sent = s.datagrams();
+    let hellos = sent.iter().rev().filter(|sent| sent.up).filter_map(|sent| Datagram::seen(&sent.bytes).ok());
+    let mut found = hellos.filter_map(|datagram| Some((datagram.header.packet, datagram.messages().next()?)));
+    let (packet, hello) = found.find(|(_, message)| matches!(message, Message::Hello(_))).expect("HELLO was sent");
+    s.forge(from(&a), SessionId(0), packet + 1, &hello);
+    let before = s.sent(Kind::Hello, from(&a));
+    s.until_so("HELLO is sent again", || s.sent(Kind::Hello, from(&a)) > before);
+    let again = s.now();
+    s.pass(5);
+    s.drop_all(Kind::Confirm, from(&a));
+    s.release_held();
+    s.pass(20);
+    assert_eq!(a.view().valid_until, None, "WELCOME has come, and nothing rests on it");
+    b.lock("/jobs/nightly").at_once().exclusive().granted().unlock();
+    s.heal();
+    let of_a = asked.granted();
+    assert!(of_a.is_certain() && s.now() > again);
+    s.finish_with_drops(["a: stray_handshake"]);
 }

@@ -86,20 +86,21 @@ fn session_that_the_server_holds_is_not_replaced_by_its_own_agent() {
     let of_a = a.lock("/jobs/nightly").exclusive().granted();
     let session = a.session();
     s.drop_all(Kind::Alive, to(&a));
+    s.drop_next(Kind::Known, to(&a));
     s.until_received(Kind::Known, to(&a));
     s.pass(2 * s.tau());
     assert!(a.has_lapsed() && a.session() == session, "KNOWN renews nothing, and nothing was opened");
     s.heal();
     s.pass(s.tau() / 2);
     assert!(of_a.is_certain() && a.session() == session);
-    assert_eq!((s.sent(Kind::Welcome, to(&a)), s.server.stats().failures), (1, 0));
+    assert_eq!((s.sent(Kind::Opened, to(&a)), s.server.stats().failures), (1, 0));
     s.finish();
 }
 
-/// A doubts its session while the server waits for a receipt of it, and is given a cookie. The receipt comes, the session goes on, and
-/// after that the HELLO with the cookie: it would end a session that is held again, and its locks with it.
+/// A doubts its session while the server waits for a receipt of it, and is offered another. The receipt comes, the session goes on, and
+/// after that CONFIRM in the other: it would end a session that is held again, and its locks with it.
 #[test]
-fn hello_with_a_cookie_does_not_replace_a_session_that_was_rescued_meanwhile() {
+fn confirm_does_not_replace_a_session_that_was_rescued_meanwhile() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
     let of_a = a.lock("/jobs/nightly").exclusive().granted();
     let session = a.session();
@@ -108,20 +109,18 @@ fn hello_with_a_cookie_does_not_replace_a_session_that_was_rescued_meanwhile() {
     let of_b = b.lock("/jobs/nightly").exclusive();
     s.until_received(Kind::Demand, to(&a));
     s.drop_all(Kind::Demand, to(&a));
-    s.until_sent(Kind::Challenge, to(&a));
+    s.hold(Kind::Confirm, from(&a));
+    s.until_sent(Kind::Confirm, from(&a));
     assert_eq!(s.server.standing_of(&a), Some("timing out"));
-    s.hold(Kind::Hello, from(&a));
-    s.until_received(Kind::Challenge, to(&a));
-    s.until_sent(Kind::Hello, from(&a));
     s.release_held();
     s.pass(100);
     assert_eq!((s.server.standing_of(&a), s.server.stats().rescues), (Some("good"), 1));
     assert!(of_a.is_certain() && a.session() == session);
     of_b.still_waits();
-    assert_eq!(s.sent(Kind::Welcome, to(&a)), 1);
+    assert_eq!(s.sent(Kind::Opened, to(&a)), 1);
     of_a.unlock();
     of_b.granted();
-    s.finish_with_drops(["a: stray_handshake"]);
+    s.finish();
 }
 
 /// A's session is closed, and the HELLOs that opened it come again while their cookie has not expired: copies in the network, or somebody
@@ -131,11 +130,11 @@ fn hello_that_comes_again_after_its_session_has_ended_opens_nothing() {
     let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
     a.ping().done();
     a.close();
-    let welcomes = s.server.stats().welcomes;
+    let opened = s.server.stats().opened;
     s.replay_recorded(Kind::Hello, from(&a));
     s.pass(100);
-    assert_eq!((s.server.sessions().len(), s.server.stats().welcomes), (0, welcomes));
-    s.finish_with_drops(["a: stray_handshake", "server: old_handshake"]);
+    assert_eq!((s.server.sessions().len(), s.server.stats().opened), (0, opened));
+    s.finish_with_drops(["a: stray_handshake"]);
 }
 
 /// A gets another address, as behind a NAT that forgot it. Answers follow its newest packet only after it has answered from there (section
@@ -246,7 +245,7 @@ fn users_of_an_agent_without_a_session_share_one() {
         last = held.token();
         held.unlock();
     }
-    assert_eq!((s.server.sessions().len(), s.server.stats().welcomes), (1, 2), "the other one made the files");
+    assert_eq!((s.server.sessions().len(), s.server.stats().opened), (1, 2), "the other one made the files");
     s.finish();
 }
 

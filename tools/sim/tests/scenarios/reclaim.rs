@@ -142,6 +142,7 @@ fn reclaim_over_a_bad_network_keeps_the_lock() {
     let of_a = a.lock("/jobs/nightly").exclusive().granted();
     for _ in 0..2 {
         s.drop_next(Kind::Welcome, to(&a));
+        s.drop_next(Kind::Opened, to(&a));
         s.drop_next(Kind::Reclaim, from(&a));
         s.duplicate_next(Kind::Reclaim, from(&a), 30);
         s.hold_next(Kind::ReclaimComplete, from(&a));
@@ -172,8 +173,8 @@ fn lost_reclaims_lead_to_no_further_sessions() {
     s.pass(10);
     a.ping();
     s.pass(s.tau() * 3 / 4);
-    let welcomed = s.sent(Kind::Welcome, to(&a)) - 1;
-    assert_eq!(welcomed, 1, "sessions since the restart");
+    let opened = s.sent(Kind::Opened, to(&a)) - 1;
+    assert_eq!(opened, 1, "sessions since the restart");
     s.heal();
     s.pass(s.tau());
     assert!(of_a.is_certain());

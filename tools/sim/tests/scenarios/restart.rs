@@ -282,15 +282,15 @@ fn evicted_agent_reclaims_nothing_after_a_crash() {
     s.finish();
 }
 
-/// The server dies between an agent's HELLO and its WELCOME, and again; the agent's session is in the store and nobody knows of it. It must
+/// The server dies between an agent's CONFIRM and its OPENED, and again; the agent's session is in the store and nobody knows of it. It must
 /// not stand in the agent's own way, nor hold the next grace open for longer than T.
 #[test]
 fn handshake_that_a_crash_interrupts_leaves_nothing_in_the_way() {
     let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).crashes_keep_writes().agents(["a", "b"]);
     for _ in 0..2 {
-        s.drop_next(Kind::Welcome, to(&a));
+        s.drop_next(Kind::Opened, to(&a));
         let lock = a.lock("/jobs/nightly").exclusive();
-        s.until_sent(Kind::Welcome, to(&a));
+        s.until_sent(Kind::Opened, to(&a));
         lock.still_waits();
         lock.cancel();
         s.server.restart();

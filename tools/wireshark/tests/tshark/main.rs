@@ -14,7 +14,7 @@ mod links;
 use cistern_capture::{Datagram, Reader, Writer};
 use cistern_sim::plan::{Plan, Profile};
 use cistern_sim::trace::Trace;
-use cistern_wire::{Direction, Header, Kind, Lane, Message, Packer, SessionId, limits::DATAGRAM_MAX};
+use cistern_wire::{Direction, Header, Lane, Message, Packer, SessionId, limits::DATAGRAM_MAX};
 use cistern_wireshark::{DISSECTOR, view};
 use std::fs::File;
 use std::net::SocketAddr;
@@ -85,7 +85,7 @@ impl Captured {
 /// A header with which `message` is sound.
 fn header_for(message: &Message<'_>, packet: u64) -> Header {
     let kind = message.kind();
-    let handshake = kind.lane() == Lane::Handshake || kind == Kind::Welcome;
+    let handshake = kind.lane() == Lane::Handshake;
     let session = SessionId(if handshake { 0 } else { 0x1122_3344_5566_7788 });
     Header { from_server: kind.direction() == Direction::Server, session, packet }
 }

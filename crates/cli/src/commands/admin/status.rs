@@ -75,7 +75,7 @@ fn figures(s: &Value) -> Vec<Vec<String>> {
         ("up for", show::span(n("uptime_ms"))),
         ("lease", format!("{} ms; a silent agent's locks are taken after {} ms", n("lease_us") / 1_000, n("timer_us") / 1_000)),
         ("sessions", format!("{} in good standing, {} timing out ({} lease timers)", n("sessions"), n("timing_out"), n("lease_timers"))),
-        ("opened", format!("{} sessions, {} of them moved to another address", n("welcomes"), n("moves"))),
+        ("opened", format!("{} sessions, {} of them moved to another address", n("opened"), n("moves"))),
         ("locks", format!("{} held, {} requests wait for locks", n("locks"), n("waiting"))),
         ("requests", format!("{} executed, {} answered again", n("requests"), n("repeated"))),
         (

@@ -62,7 +62,7 @@ impl Exclusion {
             Message::Cancelled(m) => Some(m.echo),
             _ => None,
         };
-        assert!(echo.is_some() == message.kind().renews() || matches!(message, Message::Welcome(_)), "{message:?}");
+        assert!(echo.is_some() == message.kind().renews() || matches!(message, Message::Opened(_)), "{message:?}");
         if let Some(sent) = echo.and_then(|echo| self.sent.get(&(session, echo))).filter(|_| !self.over.contains(&session)) {
             let end = sent.plus(self.lease);
             let known = self.ends.entry(session).or_insert(end);

@@ -1,14 +1,14 @@
 //! Grace after a restart: how long it lasts, what is done in it, and how it ends.
 
 use super::restart::{cached, held};
-use super::world::{Peer, ROOT, World, cache_lock, create, lock, ms, welcome};
+use super::world::{Peer, ROOT, World, cache_lock, create, lock, ms, opened};
 use crate::Config;
 use crate::store::Key;
 use alloc::vec::Vec;
 use cistern_wire::{
-    Alive, Bytes8, Bytes16, CacheGrant, Claim, Create, Done, EndReason, EndSession, FormerClaim, Generation, GetAttr, Held, Keep,
-    KeepAlive, List, LockWait, Lookup, Message, Mode, ObjectId, ReclaimComplete, Release, ReleaseItem, Reply, SessionFate, SetAttr,
-    SetMask, Stage, Status, Terms, Unlink, Want,
+    Alive, Bytes8, Bytes16, CacheGrant, Claim, Create, Done, EndReason, EndSession, Generation, GetAttr, Held, Keep, KeepAlive, List,
+    LockWait, Lookup, Message, Mode, ObjectId, ReclaimComplete, Release, ReleaseItem, Reply, SessionFate, SetAttr, SetMask, Stage, Status,
+    Terms, Unlink, Want,
 };
 use core::time::Duration;
 
@@ -409,15 +409,15 @@ fn handshake_while_grace_ends_does_not_bring_a_session_back() {
     let former = peer.session;
     world.crash();
     let mut late = Peer { incarnation: 2, ..peer };
-    let cookie = world.cookie(&mut late);
     world.stalled = true;
     world.pass(wait());
     assert_eq!(world.server.status(world.now).grace.unwrap().left, Duration::ZERO);
-    world.hello(&mut late, &cookie, &[FormerClaim { session: former, claim: Claim::Reclaiming }]);
+    world.offer(&mut late);
+    world.confirm(&mut late, &[(former, Claim::Reclaiming)]);
     world.stalled = false;
     world.turn();
     let got = world.got_one(&late);
-    assert_eq!(welcome(&got).former.iter().map(|told| told.fate).collect::<Vec<_>>(), [SessionFate::Ended]);
+    assert_eq!(opened(&got).former.iter().map(|told| told.fate).collect::<Vec<_>>(), [SessionFate::Ended]);
     assert!(!world.disk.values.contains_key(&Key::Session(former)));
     world.crash();
     assert_eq!(world.server.status(world.now).grace.unwrap().awaited, 1, "the new session");

@@ -105,10 +105,10 @@ fn session_without_a_datagram_yet_believes_no_number_but_those_of_its_agent() {
     let mut peer = Peer::new(1);
     peer.first_packet = FIRST;
     let cookie = world.cookie(&mut peer);
-    world.hello(&mut peer, &cookie, &[]);
+    world.hello(&mut peer, &cookie);
     let opened = world.got_one(&peer);
     let told = welcome(&opened).first_packet;
-    world.hello(&mut peer, &cookie, &[]);
+    world.hello(&mut peer, &cookie);
     let again = world.got_one(&peer);
     assert_eq!(welcome(&again).first_packet, told, "the session is the same");
     assert!((1 << 20..1 << 48).contains(&told), "{told} is drawn, and small ones are too rare to be met here");
@@ -122,14 +122,14 @@ fn session_without_a_datagram_yet_believes_no_number_but_those_of_its_agent() {
     ] {
         let before = world.server.stats().dropped(reason);
         peer.packet = number - 1;
-        world.send(&mut peer, &[EndSession { serial: 1, reason: EndReason::Surrender }.into()]);
+        world.confirm(&mut peer, &[]);
         world.expect(&peer, &[]);
         assert_eq!(world.server.stats().dropped(reason), before + 1, "{number}");
     }
     peer.packet = FIRST - 1;
-    world.send(&mut peer, &[KeepAlive { serial: 1, clock_us: 0 }.into()]);
+    world.confirm(&mut peer, &[]);
     let got = world.got_one(&peer);
-    assert!(matches!(got.message(), Message::Alive(alive) if alive.echo == FIRST), "{got:?}");
+    assert!(matches!(got.message(), Message::Opened(opened) if opened.echo == FIRST), "{got:?}");
     assert_eq!(got.packet, told, "the server begins where WELCOME said");
     let mut other = world.open(2);
     let serial = other.serial();

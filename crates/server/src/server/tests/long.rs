@@ -73,7 +73,7 @@ fn welcome_gives_the_lease_that_was_asked_for_within_the_bounds() {
         let mut peer = peer(n, asked);
         peer.handshake += 1;
         let cookie = world.cookie(&mut peer);
-        world.hello(&mut peer, &cookie, &[]);
+        world.hello(&mut peer, &cookie);
         let got = world.got_one(&peer);
         (welcome(&got).lease_us, welcome(&got).delivery_timeout_us)
     };

@@ -130,7 +130,7 @@ fn answers_leave_from_the_address_that_was_asked() {
     for n in [1, 2] {
         peer.path.local = Some([10, 0, 0, n].into());
         let cookie = world.cookie(&mut peer);
-        world.hello(&mut peer, &cookie, &[]);
+        world.hello(&mut peer, &cookie);
         let got = world.got_one(&peer);
         assert_eq!(got.from, peer.path.local);
     }

@@ -200,9 +200,9 @@ fn session_in_which_an_outcome_can_be_asked_for_opens_when_that_is_durable() {
     let former = peer.session;
     world.stalled = true;
     let nonce = lost(&mut world, &mut peer, "file");
-    peer.handshake += 1;
-    let cookie = world.cookie(&mut peer);
-    world.hello(&mut peer, &cookie, &[]);
+    let mut next = peer.clone();
+    world.offer(&mut next);
+    world.confirm(&mut next, &[]);
     assert_eq!(world.disk.batches.len(), 2, "first the mutation, then the session in which its outcome can be asked for");
     let first = world.disk.sync().unwrap();
     world.server.store_event(world.now, StoreEvent::Durable(first));
@@ -212,8 +212,8 @@ fn session_in_which_an_outcome_can_be_asked_for_opens_when_that_is_durable() {
     world.stalled = false;
     world.turn();
     let got = world.got_one(&peer);
-    peer = Peer { session: super::world::welcome(&got).session, packet: 0, nonce: 0, ..peer };
-    let (fate, reply) = ask(&mut world, &mut peer, former, nonce);
+    assert!(matches!(got.message(), Message::Opened(_)));
+    let (fate, reply) = ask(&mut world, &mut next, former, nonce);
     assert_eq!((fate, effects(&reply)), (Fate::Executed, 2));
 }
 

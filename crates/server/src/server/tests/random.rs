@@ -10,9 +10,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use cistern_link::Machine as _;
 use cistern_wire::{
-    Ask, Bytes8, Bytes16, Cancel, EndReason, EndSession, Generation, GetAttr, Keep, KeepAlive, List, ListLocks, Lock, LockId, LockWait,
-    Lookup, Message, Mode, ObjectId, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, ServerStatus, SessionId, SetAttr, SetMask, Stage,
-    Terms, Unlink, Want, Write,
+    Ask, Bytes8, Bytes16, Cancel, Claim, EndReason, EndSession, Generation, GetAttr, Keep, KeepAlive, List, ListLocks, Lock, LockId,
+    LockWait, Lookup, Message, Mode, ObjectId, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, ServerStatus, SessionId, SetAttr,
+    SetMask, Stage, Terms, Unlink, Want, Write,
 };
 use core::cell::Cell;
 use proptest::prelude::*;
@@ -268,16 +268,14 @@ impl Theatre {
         self.look();
         let actor = &mut self.actors[peer];
         actor.peer.incarnation += u64::from(incarnation);
-        actor.peer.handshake += 1;
-        let cookie = self.world.cookie(&mut actor.peer);
-        self.world.hello(&mut actor.peer, &cookie, &[]);
+        let before = actor.peer.session;
+        self.world.offer(&mut actor.peer);
+        let former = [(before, Claim::Lost)];
+        self.world.confirm(&mut actor.peer, if before.0 == 0 { &[] } else { &former });
         let got = self.world.got(&actor.peer);
-        for got in &got {
-            if let Message::Welcome(welcome) = got.message() {
-                actor.peer = Peer { session: welcome.session, packet: 0, nonce: 0, serial: 0, ..actor.peer.clone() };
-                self.exclusion.opened(welcome.session, self.world.now);
-                (actor.sent, actor.grants, actor.notices, actor.named) = Default::default();
-            }
+        if got.iter().any(|got| matches!(got.message(), Message::Opened(_))) {
+            self.exclusion.opened(actor.peer.session, self.world.now);
+            (actor.sent, actor.grants, actor.notices, actor.named) = Default::default();
         }
     }
 

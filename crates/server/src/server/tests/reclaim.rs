@@ -1,12 +1,12 @@
 //! Reclaiming after a restart: who gets what back, what handshakes say, and what conflicts entail.
 
 use super::restart::{RUN, cached, held};
-use super::world::{Got, Peer, ROOT, World, advisory, create, lock};
+use super::world::{Peer, ROOT, World, advisory, create, lock, opened};
 use crate::store::{Key, SessionRecord};
 use crate::{Config, Dropped};
 use alloc::vec::Vec;
 use cistern_wire::{
-    Ask, Claim, Fate, FormerClaim, Generation, GetAttr, Held, List, LockWait, Message, Mode, Nack, NackReason, ObjectId, Pending, Reclaim,
+    Ask, Claim, Fate, Generation, GetAttr, Held, List, LockWait, Message, Mode, Nack, NackReason, ObjectId, Pending, Reclaim,
     ReclaimComplete, ReclaimItem, RefuseReason, Reply, SessionFate, SessionId, Status, Terms, Unlink, Want,
 };
 
@@ -244,7 +244,7 @@ fn lower_incarnation_is_refused_after_a_restart_too() {
     world.crash();
     let mut older = Peer { incarnation: 4, ..Peer::new(1) };
     let cookie = world.cookie(&mut older);
-    world.hello(&mut older, &cookie, &[]);
+    world.hello(&mut older, &cookie);
     let got = world.got_one(&older);
     assert!(matches!(got.message(), Message::Refuse(refuse) if refuse.reason == RefuseReason::Superseded), "{got:?}");
     world.come_back(&mut peer);
@@ -252,7 +252,7 @@ fn lower_incarnation_is_refused_after_a_restart_too() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A HELLO of a higher incarnation MUST start D for the former session, without rescue.
+//# A CONFIRM of a higher incarnation MUST start D for the former session, without rescue.
 #[test]
 fn higher_incarnation_dooms_the_recorded_session_durably() {
     let mut world = World::new();
@@ -271,7 +271,7 @@ fn higher_incarnation_dooms_the_recorded_session_durably() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# WELCOME MUST tell the fate of each session that HELLO named, in the same order.
+//# OPENED MUST tell the fate of each session that CONFIRM named, in the same order.
 #[test]
 fn handshake_tells_what_can_be_reclaimed_each_time_alike() {
     let mut world = World::with(Config { surrender: false, ..Config::default() });
@@ -279,14 +279,12 @@ fn handshake_tells_what_can_be_reclaimed_each_time_alike() {
     let former = peer.session;
     world.crash();
     let unknown = SessionId(4_711);
-    peer.handshake += 1;
-    let cookie = world.cookie(&mut peer);
-    let claims = |claim| [unknown, former].map(|session| FormerClaim { session, claim });
-    let fates = |got: &Got| -> Vec<SessionFate> { super::world::welcome(got).former.iter().map(|told| told.fate).collect() };
+    world.offer(&mut peer);
     for _ in 0..2 {
-        world.hello(&mut peer, &cookie, &claims(Claim::Reclaiming));
+        world.confirm(&mut peer, &[unknown, former].map(|session| (session, Claim::Reclaiming)));
         let got = world.got_one(&peer);
-        assert_eq!(fates(&got), [SessionFate::Ended, SessionFate::Reclaimable]);
+        let told: Vec<_> = opened(&got).former.iter().map(|told| told.fate).collect();
+        assert_eq!(told, [SessionFate::Ended, SessionFate::Reclaimable]);
     }
     // A session that is not claimed times out with the grace; until then it can still be claimed.
     for claim in [Claim::Lost, Claim::Surrendered] {

@@ -155,18 +155,18 @@ fn copy_of_a_datagram_changes_nothing() {
     let mut world = World::new();
     let mut peer = world.open(1);
     let message = get(peer.ask(), ROOT);
-    let bytes = world.encode(peer.session, 1, &[message]);
+    let bytes = world.encode(peer.session, 2, &[message]);
     for _ in 0..3 {
         world.deliver(peer.path, &bytes);
         world.turn();
     }
-    assert_eq!(acks(&mut world, &peer), [(1, 1)]);
+    assert_eq!(acks(&mut world, &peer), [(1, 2)]);
     assert_eq!(world.server.stats().dropped(Dropped::DuplicatePacket), 2);
     let ahead = world.encode(peer.session, 5_000, &[message]);
     world.deliver(peer.path, &ahead);
     world.turn();
     assert_eq!(acks(&mut world, &peer), [(1, 5_000)], "a retransmission, not a copy");
-    let stale = world.encode(peer.session, 2, &[message]);
+    let stale = world.encode(peer.session, 3, &[message]);
     world.deliver(peer.path, &stale);
     assert_eq!(world.server.stats().dropped(Dropped::StalePacket), 1);
 }

@@ -5,7 +5,7 @@ use crate::Config;
 use crate::config::{PresenceLimits, StageLimits};
 use alloc::vec::Vec;
 use cistern_link::Path;
-use cistern_wire::{Bytes16, Claim, FormerClaim, Message, RefuseReason, Reply, Stage, Status, Watch};
+use cistern_wire::{Bytes16, Claim, Message, RefuseReason, Reply, SessionFate, Stage, Status, Watch};
 use core::net::SocketAddr;
 
 /// A peer that opens a session from a host.
@@ -17,10 +17,10 @@ fn on_host(world: &mut World, n: u8, host: u8) -> Peer {
 }
 
 /// Says HELLO; why it was refused.
-fn refused(world: &mut World, peer: &mut Peer, former: &[FormerClaim]) -> Option<RefuseReason> {
+fn refused(world: &mut World, peer: &mut Peer) -> Option<RefuseReason> {
     peer.handshake += 1;
     let cookie = world.cookie(peer);
-    world.hello(peer, &cookie, former);
+    world.hello(peer, &cookie);
     match world.got_one(peer).message() {
         Message::Welcome(_) => None,
         Message::Refuse(refuse) => Some(refuse.reason),
@@ -49,10 +49,10 @@ fn all_sessions_come_back_after_a_restart_in_whichever_order() {
     }
     let mut late = Peer::new(201);
     late.path = Path::to(SocketAddr::from(([198, 51, 100, 3], 4_201)));
-    assert_eq!(refused(&mut world, &mut late, &[]), Some(RefuseReason::Busy), "the rest is for those of before");
+    assert_eq!(refused(&mut world, &mut late), Some(RefuseReason::Busy), "the rest is for those of before");
     for peer in few.iter_mut().chain(&mut many) {
-        let former = [FormerClaim { session: peer.session, claim: Claim::Reclaiming }];
-        assert_eq!(refused(&mut world, peer, &former), None);
+        let former = (peer.session, Claim::Reclaiming);
+        assert_eq!(world.open_again(peer, &[former])[0].fate, SessionFate::Reclaimable);
     }
     // Some were probed, for the table is nearly full.
     few.iter().chain(&many).for_each(|peer| drop(world.got(peer)));

@@ -86,7 +86,7 @@ fn nothing_is_answered_before_the_incarnation_is_durable() {
     let mut world = World::starting(disk, Config::default(), 7);
     let mut peer = Peer::new(1);
     let hello = |world: &mut World, peer: &mut Peer| {
-        let hello = peer.hello(&[], &[]);
+        let hello = peer.hello(&[]);
         world.post(peer, &[hello.into()]);
         world.got(peer).len()
     };

@@ -1,18 +1,18 @@
 //! Former sessions of an agent that opens another: superseded, continued, surrendered, given up; incarnations.
 
 use super::handshake::keep_alive;
-use super::world::{Peer, World, advisory, lock, ms, welcome};
-use crate::Dropped;
+use super::world::{Peer, ROOT, World, advisory, lock, ms, opened};
+use crate::{Config, Dropped};
 use alloc::vec::Vec;
 use cistern_wire::{
-    Claim, EndReason, EndSession, Ended, Fate, FormerClaim, FormerFate, Known, LockWait, Message, Nack, NackReason, Receipt, ReceiptAnswer,
-    Refuse, RefuseReason, SessionFate, SessionId,
+    Bytes8, Claim, Confirm, EndReason, EndSession, Ended, Fate, FormerFate, Hint, Known, List, LockWait, Message, Nack, NackReason, Opened,
+    Receipt, ReceiptAnswer, Refuse, RefuseReason, Reply, SessionFate, SessionId,
 };
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# Any other session that its agent names lost or surrendered, or does not name, MUST end when the agent opens another: as surrendered, if
-//# it says so, otherwise by D.
+//# Every session that its agent names lost or surrendered, or does not name, MUST end when the agent opens another: as surrendered, if it
+//# says so, otherwise by D.
 #[test]
 fn new_handshake_of_the_same_incarnation_fails_the_former_session() {
     let mut world = World::new();
@@ -31,8 +31,8 @@ fn new_handshake_of_the_same_incarnation_fails_the_former_session() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# Any other session that its agent names lost or surrendered, or does not name, MUST end when the agent opens another: as surrendered, if
-//# it says so, otherwise by D.
+//# Every session that its agent names lost or surrendered, or does not name, MUST end when the agent opens another: as surrendered, if it
+//# says so, otherwise by D.
 #[test]
 fn surrendered_former_session_ends_at_once() {
     let mut world = World::new();
@@ -48,39 +48,116 @@ fn surrendered_former_session_ends_at_once() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A HELLO, with or without a cookie, that names as continuing a session of its agent and incarnation in good standing MUST be answered
-//# KNOWN and MUST NOT change anything.
+//# A CONFIRM that names as continuing a session of its agent and incarnation in good standing MUST be answered KNOWN and MUST NOT change
+//# anything.
 #[test]
-fn hello_that_continues_a_session_in_good_standing_is_answered_known_and_does_nothing() {
+fn confirm_that_continues_a_session_in_good_standing_is_answered_known_and_does_nothing() {
     let mut world = World::new();
     let mut peer = world.open(1);
     let file = world.create(&mut peer, "job").object;
     world.lock(&mut peer, file);
     let mut asks = peer.clone();
-    asks.handshake += 1;
-    let cookie = world.cookie(&mut asks);
+    world.offer(&mut asks);
     let session = peer.session;
-    for cookie in [b"".as_slice(), &cookie, b"forged"] {
-        let claims = [FormerClaim { session, claim: Claim::Continuing }];
-        let echo = world.hello(&mut asks, cookie, &claims);
-        world.expect(&asks, &[Known { handshake: asks.handshake, echo, session }.into()]);
+    for _ in 0..3 {
+        let echo = world.confirm(&mut asks, &[(session, Claim::Continuing)]);
+        world.expect(&asks, &[Known { serial: 1, echo, session }.into()]);
     }
     assert_eq!((world.server.lease_timers(), world.server.status(world.now).sessions), (0, 1));
     let message = keep_alive(&mut peer);
     world.send(&mut peer, &[message]);
     assert!(matches!(world.got_one(&peer).message(), Message::Alive(_)));
+    // What was offered is never opened, whatever becomes of the other one.
+    assert!(!world.server.evict(world.now, peer.agent).is_empty());
+    let echo = world.confirm(&mut asks, &[(session, Claim::Continuing)]);
+    world.expect(&asks, &[Hint { echo, detail: Bytes8(b"") }.into()]);
+    assert_eq!(world.server.status(world.now).sessions, 0);
 }
 
 #[test]
 fn who_does_not_hold_a_session_cannot_ask_about_it_by_continuing_it() {
     let mut world = World::new();
     let victim = world.open(1);
-    let claims = [FormerClaim { session: victim.session, claim: Claim::Continuing }];
-    for (agent, incarnation) in [(Peer::new(2).agent, 1), (victim.agent, 2), (victim.agent, 0)] {
-        let mut peer = Peer { agent, incarnation, ..Peer::new(2) };
-        world.hello(&mut peer, b"", &claims);
-        assert!(matches!(world.got_one(&peer).message(), Message::Challenge(_)), "{incarnation}");
+    let mut peer = Peer::new(2);
+    let fates = world.open_again(&mut peer, &[(victim.session, Claim::Continuing)]);
+    assert_eq!(fates, [FormerFate { session: victim.session, fate: SessionFate::Ended }], "as for a session that never was");
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A server MUST NOT act on a datagram of a half-open session that does not begin with CONFIRM.
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# The session's record MUST be durable before anything is sent in it.
+#[test]
+fn half_open_session_takes_nothing_before_confirm_and_what_comes_with_it_is_answered_when_the_record_is_durable() {
+    let mut world = World::new();
+    let mut peer = Peer::new(1);
+    world.offer(&mut peer);
+    let (alive, ask) = (keep_alive(&mut peer), peer.ask());
+    let request = lock(ask, ROOT, LockWait::Try);
+    for messages in [&[alive][..], &[request.into()], &[request.into(), Confirm { serial: 1, former: List::of(&[]) }.into()]] {
+        world.send(&mut peer, messages);
+        world.expect(&peer, &[]);
     }
+    assert_eq!((world.server.stats().dropped(Dropped::NotOpen), world.server.status(world.now).sessions), (3, 0));
+    world.stalled = true;
+    let confirm = Confirm { serial: 1, former: List::of(&[]) };
+    world.send(&mut peer, &[confirm.into(), request.into(), alive]);
+    let echo = world.send(&mut peer, &[confirm.into()]);
+    let later = world.send(&mut peer, &[alive]);
+    world.expect(&peer, &[]);
+    world.stalled = false;
+    world.turn();
+    let got = world.got(&peer);
+    let (session, agent) = (got[0].session, peer.session);
+    assert_eq!(session, agent);
+    let messages: Vec<Message<'_>> = got.iter().map(super::world::Got::message).collect();
+    let opened = messages.iter().find_map(|m| if let Message::Opened(opened) = m { Some(opened.echo) } else { None });
+    assert_eq!(opened, Some(echo), "the newest CONFIRM is answered, once: {messages:?}");
+    assert!(messages.iter().any(|m| matches!(m, Message::Alive(alive) if alive.echo == later)));
+    assert!(messages.iter().any(|m| matches!(m, Message::Ack(ack) if ack.nonce == ask.nonce && matches!(ack.reply, Reply::Granted(_)))));
+    // One more gets the same, and does nothing.
+    let echo = world.confirm(&mut peer, &[]);
+    world.expect(&peer, &[Opened { serial: 1, echo, former: List::of(&[]), resume: [0; 32], roster: 0 }.into()]);
+}
+
+//= wire-spec.md#11-6-sessions-handshake-and-paths
+//= type=test
+//# A HELLO MUST NOT do more than leave one half-open session for its agent, for 5 s.
+#[test]
+fn agent_has_one_half_open_session_its_newest_for_a_while_and_there_is_room_for_so_many() {
+    let mut world = World::with(Config { volatile: true, opening_max: 2, ..Config::default() });
+    let hint = |world: &mut World, peer: &mut Peer| {
+        let echo = world.confirm(peer, &[]);
+        world.expect(peer, &[Hint { echo, detail: Bytes8(b"") }.into()]);
+        world.tick(ms(20));
+    };
+    let mut first = Peer::new(1);
+    world.offer(&mut first);
+    let mut again = first.clone();
+    world.offer(&mut again);
+    hint(&mut world, &mut first);
+    let (mut second, mut third) = (Peer::new(2), Peer::new(3));
+    world.offer(&mut second);
+    world.offer(&mut third);
+    hint(&mut world, &mut again);
+    world.confirm(&mut third, &[]);
+    assert!(matches!(world.got_one(&third).message(), Message::Opened(_)));
+    world.tick(ms(5_000));
+    hint(&mut world, &mut second);
+}
+
+#[test]
+fn half_open_session_is_confirmed_from_its_address_alone() {
+    let mut world = World::new();
+    let mut peer = Peer::new(1);
+    world.offer(&mut peer);
+    let mut thief = Peer { path: Peer::new(9).path, ..peer.clone() };
+    world.confirm(&mut thief, &[]);
+    world.expect(&thief, &[]);
+    world.confirm(&mut peer, &[]);
+    assert!(matches!(world.got_one(&peer).message(), Message::Opened(_)));
 }
 
 /// A session that is timing out for want of a receipt of a probe, and can be rescued.
@@ -105,22 +182,20 @@ fn failed(world: &mut World, peer: &mut Peer) -> Message<'static> {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A HELLO, with or without a cookie, that names as continuing a session of its agent and incarnation in good standing MUST be answered
-//# KNOWN and MUST NOT change anything.
+//# A CONFIRM that names as continuing a session of its agent and incarnation in good standing MUST be answered KNOWN and MUST NOT change
+//# anything.
 #[test]
 fn session_that_was_rescued_after_its_agent_was_challenged_goes_on() {
     let mut world = World::new();
     let mut peer = world.open(1);
     let receipt = failed(&mut world, &mut peer);
     let mut asks = peer.clone();
-    asks.handshake += 1;
-    let claims = [FormerClaim { session: peer.session, claim: Claim::Continuing }];
-    let cookie = world.cookie(&mut asks);
+    world.offer(&mut asks);
     world.send(&mut peer, &[receipt]);
     assert_eq!(world.server.lease_timers(), 0, "rescued");
     world.got(&peer);
-    let echo = world.hello(&mut asks, &cookie, &claims);
-    world.expect(&asks, &[Known { handshake: asks.handshake, echo, session: peer.session }.into()]);
+    let echo = world.confirm(&mut asks, &[(peer.session, Claim::Continuing)]);
+    world.expect(&asks, &[Known { serial: 1, echo, session: peer.session }.into()]);
 }
 
 #[test]
@@ -137,12 +212,18 @@ fn session_that_its_agent_continues_while_it_times_out_is_not_rescued_once_anoth
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A session in which its agent was never heard MUST end at once when its agent opens another.
+//# A HELLO MUST NOT do more than leave one half-open session for its agent, for 5 s.
 #[test]
-fn session_whose_welcome_was_lost_ends_at_once_when_its_agent_opens_another() {
+fn offer_ends_nothing_whatever_incarnation_asks_for_it() {
     let mut world = World::new();
     let mut peer = world.open(1);
-    world.open_again(&mut peer, &[]);
+    for incarnation in [1, 2] {
+        let mut next = Peer { incarnation, ..peer.clone() };
+        world.offer(&mut next);
+        let message = keep_alive(&mut peer);
+        world.send(&mut peer, &[message]);
+        assert!(matches!(world.got_one(&peer).message(), Message::Alive(_)));
+    }
     assert_eq!((world.server.lease_timers(), world.server.status(world.now).sessions), (0, 1));
 }
 
@@ -158,7 +239,7 @@ fn claim_about_another_agents_session_does_nothing_and_tells_nothing() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A HELLO of a higher incarnation MUST start D for the former session, without rescue.
+//# A CONFIRM of a higher incarnation MUST start D for the former session, without rescue.
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
 //# The locks of a superseded session MUST NOT go to others before T without proof that no user of them can still act.
@@ -192,7 +273,7 @@ fn lower_incarnation_is_refused() {
     world.open_again(&mut peer, &[]);
     let mut older = Peer { incarnation: 4, handshake: 9, ..peer.clone() };
     let cookie = world.cookie(&mut older);
-    let echo = world.hello(&mut older, &cookie, &[]);
+    let echo = world.hello(&mut older, &cookie);
     let refuse = Refuse { handshake: 9, echo, reason: RefuseReason::Superseded, version_min: 1, version_max: 1, retry_ms: 0 };
     world.expect(&older, &[refuse.into()]);
     assert_eq!((world.server.status(world.now).sessions, world.server.lease_timers()), (1, 0));
@@ -200,33 +281,22 @@ fn lower_incarnation_is_refused() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# A HELLO whose cookie is no younger than the one by which its agent opened a session last MUST NOT open or end a session.
+//# A HELLO whose cookie is older than the one of its agent's half-open session MUST NOT take that one's place.
 #[test]
-fn delayed_hello_of_an_older_handshake_does_not_end_the_newer_session() {
+fn delayed_hello_of_an_older_handshake_neither_ends_the_newer_session_nor_takes_the_place_of_an_offer() {
     let mut world = World::new();
     let mut delayed = Peer::new(1);
     let cookie = world.cookie(&mut delayed);
     world.tick(ms(1));
     let mut peer = delayed.clone();
-    world.open_again(&mut peer, &[]);
-    world.hello(&mut delayed, &cookie, &[]);
+    world.offer(&mut peer);
+    world.hello(&mut delayed, &cookie);
     world.expect(&delayed, &[]);
     assert_eq!(world.server.stats().dropped(Dropped::OldHandshake), 1);
-    assert_eq!((world.server.status(world.now).sessions, world.server.lease_timers()), (1, 0));
-}
-
-#[test]
-fn session_that_failed_before_its_agent_heard_of_it_is_replaced_as_soon_as_that_asks_for_a_cookie() {
-    let mut world = World::new();
-    let mut peer = Peer::new(1);
-    let cookie = world.cookie(&mut peer);
-    world.hello(&mut peer, &cookie, &[]);
-    let lost = welcome(&world.got_one(&peer)).session;
-    assert!(!world.server.evict(world.now, peer.agent).is_empty());
-    world.tick(ms(1));
-    let cookie = world.cookie(&mut peer);
-    world.hello(&mut peer, &cookie, &[]);
-    assert_ne!(welcome(&world.got_one(&peer)).session, lost);
+    world.confirm(&mut peer, &[]);
+    assert!(matches!(world.got_one(&peer).message(), Message::Opened(_)));
+    world.hello(&mut delayed, &cookie);
+    assert!(matches!(world.got_one(&delayed).message(), Message::Welcome(_)));
     assert_eq!((world.server.status(world.now).sessions, world.server.lease_timers()), (1, 0));
 }
 
@@ -234,7 +304,7 @@ fn session_that_failed_before_its_agent_heard_of_it_is_replaced_as_soon_as_that_
 //= type=test
 //# A surrender MUST count only from the address that was proven for the session last.
 #[test]
-fn surrender_by_a_hello_from_another_address_frees_nothing_before_t() {
+fn surrender_from_another_address_frees_nothing_before_t() {
     let mut world = World::new();
     let mut peer = world.open(1);
     let file = world.create(&mut peer, "job").object;
@@ -263,7 +333,7 @@ fn incarnation_far_above_that_of_a_session_is_refused_while_somebody_is_there() 
     world.create(&mut peer, "job");
     let mut far = Peer { incarnation: 1 + 65_537, handshake: 9, path: Peer::new(9).path, ..peer.clone() };
     let cookie = world.cookie(&mut far);
-    let echo = world.hello(&mut far, &cookie, &[]);
+    let echo = world.hello(&mut far, &cookie);
     let refuse = Refuse { handshake: 9, echo, reason: RefuseReason::Ahead, version_min: 1, version_max: 1, retry_ms: 1_000 };
     world.expect(&far, &[refuse.into()]);
     assert_eq!(world.server.lease_timers(), 0);
@@ -283,7 +353,7 @@ fn incarnation_far_above_is_taken_once_nobody_answers_for_the_session() {
     world.create(&mut peer, "job");
     let mut far = Peer { incarnation: u64::MAX, handshake: 9, path: Peer::new(9).path, ..peer.clone() };
     let cookie = world.cookie(&mut far);
-    world.hello(&mut far, &cookie, &[]);
+    world.hello(&mut far, &cookie);
     assert!(matches!(world.got_one(&far).message(), Message::Refuse(_)));
     world.pass(ms(3_000));
     world.got(&peer);
@@ -291,21 +361,22 @@ fn incarnation_far_above_is_taken_once_nobody_answers_for_the_session() {
 }
 
 #[test]
-fn hello_superseded_before_its_record_was_durable_is_never_welcomed() {
+fn session_superseded_before_its_record_was_durable_is_never_opened() {
     let mut world = World::new();
     let mut peer = Peer::new(1);
-    let first = world.cookie(&mut peer);
+    world.offer(&mut peer);
     world.stalled = true;
-    world.hello(&mut peer, &first, &[]);
+    world.confirm(&mut peer, &[]);
+    let mut next = Peer { incarnation: 2, ..peer.clone() };
     world.tick(ms(1));
-    peer.handshake += 1;
-    let second = world.cookie(&mut peer);
-    let echo = world.hello(&mut peer, &second, &[]);
+    world.offer(&mut next);
+    world.confirm(&mut next, &[(peer.session, Claim::Continuing)]);
+    world.expect(&next, &[]);
     world.stalled = false;
     world.turn();
-    let got = world.got_one(&peer);
-    assert_eq!((welcome(&got).handshake, welcome(&got).echo), (peer.handshake, echo));
-    assert_eq!((world.server.status(world.now).sessions, world.server.lease_timers()), (1, 0));
+    let got = world.got_one(&next);
+    assert_eq!((got.session, opened(&got).former.len()), (next.session, 1));
+    assert_eq!((world.server.status(world.now).sessions, world.server.lease_timers()), (1, 1));
 }
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
@@ -351,9 +422,9 @@ fn superseded_session_that_is_given_up_late_is_no_clone() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# WELCOME MUST tell the fate of each session that HELLO named, in the same order.
+//# OPENED MUST tell the fate of each session that CONFIRM named, in the same order.
 #[test]
-fn welcome_tells_the_fate_of_each_session_named_in_its_order() {
+fn opened_tells_the_fate_of_each_session_named_in_its_order() {
     let mut world = World::new();
     let mut peer = world.open(1);
     let ended = peer.session;
@@ -371,20 +442,4 @@ fn welcome_tells_the_fate_of_each_session_named_in_its_order() {
     let expected =
         [(unknown, SessionFate::Ended), (good, SessionFate::TimingOut), (ended, SessionFate::Ended), (timing_out, SessionFate::TimingOut)];
     assert_eq!(fates, expected);
-}
-
-//= wire-spec.md#11-6-sessions-handshake-and-paths
-//= type=test
-//# A HELLO whose session is no longer in good standing MUST NOT be answered WELCOME for that session.
-#[test]
-fn repeated_hello_of_a_failed_session_is_not_welcomed() {
-    let mut world = World::new();
-    let mut peer = Peer::new(1);
-    let cookie = world.cookie(&mut peer);
-    world.hello(&mut peer, &cookie, &[]);
-    world.got(&peer);
-    assert!(!world.server.evict(world.now, peer.agent).is_empty());
-    world.hello(&mut peer, &cookie, &[]);
-    world.expect(&peer, &[]);
-    assert_eq!(world.server.stats().dropped(Dropped::OldHandshake), 1);
 }

@@ -82,8 +82,8 @@ fn session_given_up_while_it_times_out_waits_on_where_that_is_switched_off() {
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# Any other session that its agent names lost or surrendered, or does not name, MUST end when the agent opens another: as surrendered, if
-//# it says so, otherwise by D.
+//# Every session that its agent names lost or surrendered, or does not name, MUST end when the agent opens another: as surrendered, if it
+//# says so, otherwise by D.
 #[test]
 fn session_named_as_surrendered_by_the_next_handshake_of_its_agent_is_waited_for_no_longer() {
     let mut world = World::new();

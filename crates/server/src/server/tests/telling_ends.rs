@@ -1,10 +1,10 @@
 //! What an agent is told of a session that is over and whose end is not durable yet: never that it has ended.
 
 use super::ephemerals::ephemeral;
-use super::world::{Peer, World, ms, welcome};
+use super::world::{Peer, World, ms, opened};
 use crate::Config;
 use alloc::vec::Vec;
-use cistern_wire::{Claim, EndReason, EndSession, FormerClaim, KeepAlive, Message, NackReason, SessionFate, SessionId};
+use cistern_wire::{Claim, EndReason, EndSession, KeepAlive, Message, NackReason, SessionFate, SessionId};
 
 fn fates(world: &mut World, peer: &mut Peer, former: &[(SessionId, Claim)]) -> Vec<SessionFate> {
     world.open_again(peer, former).into_iter().map(|told| told.fate).collect()
@@ -45,12 +45,13 @@ fn repeated_handshake_is_told_of_the_end_of_a_former_session_when_that_is_durabl
     let mut owner = world.open(1);
     world.create(&mut owner, "job");
     let mut again = owner.clone();
-    let former = [FormerClaim { session: owner.session, claim: Claim::Lost }];
-    again.handshake += 1;
-    let cookie = world.cookie(&mut again);
+    let former = [(owner.session, Claim::Lost)];
+    world.offer(&mut again);
     let mut fate = |world: &mut World| {
-        world.hello(&mut again, &cookie, &former);
-        welcome(&world.got_one(&again)).former.iter().next().unwrap().fate
+        world.confirm(&mut again, &former);
+        let got = world.got(&again);
+        let told = got.iter().find(|got| matches!(got.message(), Message::Opened(_))).expect("OPENED");
+        opened(told).former.iter().next().unwrap().fate
     };
     assert_eq!(fate(&mut world), SessionFate::TimingOut);
     world.stalled = true;
@@ -81,15 +82,13 @@ fn handshake_in_grace_is_told_of_the_end_of_a_former_session_when_that_is_durabl
     world.tick(ms(1));
     world.stalled = true;
     world.turn();
-    lost.handshake += 1;
-    let cookie = world.cookie(&mut lost);
-    let claims = [FormerClaim { session: lost_before, claim: Claim::Reclaiming }];
-    world.hello(&mut lost, &cookie, &claims);
+    world.offer(&mut lost);
+    world.confirm(&mut lost, &[(lost_before, Claim::Reclaiming)]);
     assert!(world.got(&lost).is_empty() && world.in_grace(), "the end of grace is on its way to the disk");
     // The disk makes the end of grace durable, and the record of the new session with it.
     world.stalled = false;
     world.turn();
-    let told = welcome(&world.got_one(&lost)).former.iter().next().unwrap().fate;
+    let told = opened(&world.got_one(&lost)).former.iter().next().unwrap().fate;
     assert!(!world.in_grace());
     assert_eq!(told, SessionFate::Ended);
     let former = [former[0], (with_file.session, Claim::Lost)];

@@ -5,8 +5,8 @@ use crate::Dropped;
 use alloc::vec::Vec;
 use cistern_link::Machine as _;
 use cistern_wire::{
-    Ack, AgentId, Bytes8, CacheGrant, Changed, EndReason, EndSession, Ended, Fate, GetAttr, Hint, Keep, KeepAlive, List, LockWait, Lookup,
-    Message, Nack, NackReason, ObjectId, Release, ReleaseItem, Reply, RequestResult, SessionId, Status, Want,
+    Ack, AgentId, Bytes8, CacheGrant, Changed, Confirm, EndReason, EndSession, Ended, Fate, GetAttr, Hint, Keep, KeepAlive, List, LockWait,
+    Lookup, Message, Nack, NackReason, ObjectId, Release, ReleaseItem, Reply, RequestResult, SessionId, Status, Want,
 };
 
 fn nack(nonce: u64, echo: u64, fate: Fate) -> Message<'static> {
@@ -166,12 +166,11 @@ fn ack_that_the_driver_has_not_taken_does_not_leave_after_the_failure() {
 }
 
 #[test]
-fn welcome_that_the_driver_has_not_taken_does_not_leave_after_the_failure() {
+fn opened_that_the_driver_has_not_taken_does_not_leave_after_the_failure() {
     let mut world = World::new();
     let mut peer = Peer::new(1);
-    let cookie = world.cookie(&mut peer);
-    let hello = peer.hello(&cookie, &[]);
-    world.post(&mut peer, &[hello.into()]);
+    world.offer(&mut peer);
+    world.post(&mut peer, &[Confirm { serial: 1, former: List::of(&[]) }.into()]);
     world.serve_store();
     assert!(!world.server.evict(world.now, peer.agent).is_empty());
     world.turn();

@@ -14,9 +14,9 @@ use alloc::vec::Vec;
 use cistern_link::{Instant, Machine, Path};
 use cistern_wire::limits::DATAGRAM_MIN;
 use cistern_wire::{
-    AgentId, Ask, Attr, Bytes8, CacheGrant, Claim, Create, Datagram, FormerClaim, FormerFate, Generation, Handle, Header, Hello, List,
-    Lock, LockClass, LockId, LockWait, Message, Mode, ObjectId, Packer, Receipt, ReceiptAnswer, Reply, SessionId, StoreId, Terms, Want,
-    Welcome,
+    AgentId, Ask, Attr, Bytes8, CacheGrant, Claim, Confirm, Create, Datagram, FormerClaim, FormerFate, Generation, Handle, Header, Hello,
+    List, Lock, LockClass, LockId, LockWait, Message, Mode, ObjectId, Opened, Packer, Receipt, ReceiptAnswer, Reply, SessionId, StoreId,
+    Terms, Want, Welcome,
 };
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -114,14 +114,13 @@ impl Peer {
         self.serial
     }
 
-    pub(super) fn hello<'a>(&self, cookie: &'a [u8], former: &'a [FormerClaim]) -> Hello<'a> {
+    pub(super) fn hello<'a>(&self, cookie: &'a [u8]) -> Hello<'a> {
         Hello {
             incarnation: self.incarnation,
             lease_us: self.lease_us,
             first_packet: self.first_packet,
             label: Bytes8(LABELS[usize::from(self.agent.0[0]) % LABELS.len()]),
             cookie: Bytes8(cookie),
-            former: List::of(former),
             ..Hello::new(self.agent, self.handshake)
         }
     }
@@ -371,7 +370,7 @@ impl World {
     pub(super) fn cookie(&mut self, peer: &mut Peer) -> Vec<u8> {
         // No two cookies are made at one instant.
         self.now = self.now.plus(Duration::from_nanos(1));
-        let hello = peer.hello(&[], &[]);
+        let hello = peer.hello(&[]);
         let session = core::mem::take(&mut peer.session);
         let packet = self.send(peer, &[hello.into()]);
         peer.session = session;
@@ -386,8 +385,8 @@ impl World {
     }
 
     /// The peer sends a HELLO with a cookie; gives the packet number.
-    pub(super) fn hello(&mut self, peer: &mut Peer, cookie: &[u8], former: &[FormerClaim]) -> u64 {
-        let hello = peer.hello(cookie, former);
+    pub(super) fn hello(&mut self, peer: &mut Peer, cookie: &[u8]) -> u64 {
+        let hello = peer.hello(cookie);
         let session = core::mem::take(&mut peer.session);
         let packet = self.send(peer, &[hello.into()]);
         peer.session = session;
@@ -401,18 +400,32 @@ impl World {
         peer
     }
 
-    /// The peer opens a session by a fresh handshake; gives what is said of its former ones.
-    pub(super) fn open_again(&mut self, peer: &mut Peer, former: &[(SessionId, Claim)]) -> Vec<FormerFate> {
+    /// The peer is offered a session by a fresh handshake, and sends nothing in it.
+    pub(super) fn offer(&mut self, peer: &mut Peer) {
         peer.handshake += 1;
-        let former: Vec<_> = former.iter().map(|(session, claim)| FormerClaim { session: *session, claim: *claim }).collect();
         let cookie = self.cookie(peer);
-        let packet = self.hello(peer, &cookie, &former);
+        let packet = self.hello(peer, &cookie);
         let got = self.got_one(peer);
         let welcome = welcome(&got);
         assert_eq!((welcome.handshake, welcome.echo), (peer.handshake, packet));
         *peer =
-            Peer { session: welcome.session, handle: welcome.handle, packet: peer.first_packet - 1, nonce: 0, serial: 0, ..peer.clone() };
-        welcome.former.iter().collect()
+            Peer { session: welcome.session, handle: welcome.handle, packet: peer.first_packet - 1, nonce: 0, serial: 1, ..peer.clone() };
+    }
+
+    /// The peer sends CONFIRM, and the server has its turn; gives the packet number.
+    pub(super) fn confirm(&mut self, peer: &mut Peer, former: &[(SessionId, Claim)]) -> u64 {
+        let former: Vec<_> = former.iter().map(|(session, claim)| FormerClaim { session: *session, claim: *claim }).collect();
+        self.send(peer, &[Confirm { serial: 1, former: List::of(&former) }.into()])
+    }
+
+    /// The peer opens a session by a fresh handshake; gives what is said of its former ones.
+    pub(super) fn open_again(&mut self, peer: &mut Peer, former: &[(SessionId, Claim)]) -> Vec<FormerFate> {
+        self.offer(peer);
+        let echo = self.confirm(peer, former);
+        let got = self.got_one(peer);
+        let opened = opened(&got);
+        assert_eq!((opened.serial, opened.echo, opened.resume, got.session), (1, echo, [0; 32], peer.session));
+        opened.former.iter().collect()
     }
 
     /// The peer makes a file in the root directory; gives its attributes. Nothing else is sent.
@@ -454,7 +467,14 @@ impl World {
     }
 }
 
-pub(super) fn welcome(got: &Got) -> Welcome<'_> {
+pub(super) fn opened(got: &Got) -> Opened<'_> {
+    match got.message() {
+        Message::Opened(opened) => opened,
+        other => panic!("not OPENED: {other:?}"),
+    }
+}
+
+pub(super) fn welcome(got: &Got) -> Welcome {
     match got.message() {
         Message::Welcome(welcome) => welcome,
         other => panic!("not a WELCOME: {other:?}"),

@@ -2,7 +2,7 @@
 
 use super::every_rule::ATTR;
 use super::{Audit, at_server, broken, clean, count, from, goes_on, held, nack, open};
-use crate::bench::{LOCK, agent, alive, ask, challenge, datagram, granted, hello, hello_of, keep_alive, lock, server, welcome_of};
+use crate::bench::{LOCK, agent, alive, ask, challenge, confirm, datagram, granted, hello, keep_alive, lock, opened, server, welcome};
 use crate::rule::Rule;
 use crate::vantage::Side;
 use crate::{Auditor, Why, bench::Bench};
@@ -254,10 +254,11 @@ fn end_of_a_former_session_that_may_hold_what_was_forgotten_is_undecidable() {
     trim(&mut audit, 0);
     let session = SessionId(5);
     let claims = [FormerClaim { session, claim: Claim::Lost }];
-    audit.up(0, 0, 3, &[hello_of(0, 50, 1, b"", &claims)]);
+    audit.up(0, 0, 3, &[hello(0, 50, b"")]);
     audit.down(0, 0, 1, &[challenge(50, 3)]);
-    audit.up(0, 0, 4, &[hello_of(0, 50, 1, b"0123456789abcdef", &claims)]);
-    audit.down(0, 0, 2, &[welcome_of(50, 4, 8, 1, &[FormerFate { session, fate: SessionFate::Ended }])]);
+    audit.up(0, 0, 4, &[hello(0, 50, b"0123456789abcdef")]);
+    audit.down(0, 0, 2, &[welcome(50, 4, 8, 1)]);
+    audit.confirm(0, 8, &claims, &[FormerFate { session, fate: SessionFate::Ended }]);
     open(&audit, Rule::FormerFate, Why::Forgotten);
 }
 
@@ -344,9 +345,11 @@ fn datagram_below_the_first_number_of_its_session_was_guessed_and_whoever_answer
     audit.up(0, 0, 1, &[asked.into()]);
     audit.down(0, 0, 1, &[challenge(5, 1)]);
     audit.up(0, 0, 2, &[Hello { cookie: Bytes8(b"0123456789abcdef"), ..asked }.into()]);
-    let Message::Welcome(opened) = welcome_of(5, 2, 5, 1, &[]) else { unreachable!("it is a WELCOME") };
-    audit.down(0, 0, 1, &[Welcome { first_packet: 1 << 41, ..opened }.into()]);
+    let Message::Welcome(offered) = welcome(5, 2, 5, 1) else { unreachable!("it is a WELCOME") };
+    audit.down(0, 0, 1, &[Welcome { first_packet: 1 << 41, ..offered }.into()]);
     audit.up(0, 5, 1, &[EndSession { serial: 1, reason: EndReason::Surrender }.into()]);
+    audit.up(0, 5, (1 << 40) - 1, &[confirm(&[])]);
+    audit.down(0, 5, (1 << 41) - 1, &[opened((1 << 40) - 1, &[])]);
     audit.up(0, 5, 1 << 40, &[keep_alive(1)]);
     audit.down(0, 5, 1 << 41, &[alive(1, 1 << 40)]);
     clean(&audit);

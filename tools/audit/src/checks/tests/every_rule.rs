@@ -4,7 +4,7 @@
 
 use super::waits::{cancelled, wait_over};
 use super::{Audit, at_server, checksum, count, from, goes_on, held, nack, release};
-use crate::bench::{LOCK, agent, alive, ask, challenge, datagram, granted, hello, hello_of, keep_alive, lock, server, welcome, welcome_of};
+use crate::bench::{LOCK, agent, alive, ask, challenge, datagram, granted, hello, keep_alive, lock, server, welcome};
 use crate::rule::Rule;
 use crate::vantage::Side;
 use cistern_wire::{
@@ -282,12 +282,14 @@ fn cookie(wrong: bool) -> Audit {
 }
 
 fn welcome_fits(wrong: bool) -> Audit {
-    let (mut audit, former) = (at_server(), [FormerClaim { session: SessionId(77), claim: Claim::Lost }]);
-    let named = if wrong { &former[..] } else { &[] };
-    audit.up(0, 0, 1, &[hello_of(0, 5, 1, b"", named)]);
+    let mut audit = at_server();
+    let claims = [FormerClaim { session: SessionId(77), claim: Claim::Lost }];
+    let fates = [FormerFate { session: SessionId(77), fate: SessionFate::Ended }];
+    audit.up(0, 0, 1, &[hello(0, 5, b"")]);
     audit.down(0, 0, 1, &[challenge(5, 1)]);
-    audit.up(0, 0, 2, &[hello_of(0, 5, 1, b"0123456789abcdef", named)]);
+    audit.up(0, 0, 2, &[hello(0, 5, b"0123456789abcdef")]);
     audit.down(0, 0, 2, &[welcome(5, 2, 5, 1)]);
+    audit.confirm(0, 5, &claims, if wrong { &[] } else { &fates });
     audit
 }
 
@@ -467,10 +469,11 @@ fn former_fate(wrong: bool) -> Audit {
     if !wrong {
         audit.up(0, 5, 2, &[EndSession { serial: 1, reason: EndReason::Close }.into()]);
     }
-    audit.up(0, 0, 3, &[hello_of(0, 50, 1, b"", &claims)]);
+    audit.up(0, 0, 3, &[hello(0, 50, b"")]);
     audit.down(0, 0, 1, &[challenge(50, 3)]);
-    audit.up(0, 0, 4, &[hello_of(0, 50, 1, b"0123456789abcdef", &claims)]);
-    audit.down(0, 0, 2, &[welcome_of(50, 4, 8, 1, &[FormerFate { session, fate: SessionFate::Ended }])]);
+    audit.up(0, 0, 4, &[hello(0, 50, b"0123456789abcdef")]);
+    audit.down(0, 0, 2, &[welcome(50, 4, 8, 1)]);
+    audit.confirm(0, 8, &claims, &[FormerFate { session, fate: SessionFate::Ended }]);
     audit
 }
 

@@ -1,7 +1,7 @@
 //! Tests of whose word counts: what is said of a session by somebody else ends nothing of it.
 
 use super::{at_server, broken, clean, count, from, goes_on, held, open};
-use crate::bench::{ask, challenge, hello_of};
+use crate::bench::{ask, challenge, confirm, hello_of, welcome};
 use crate::rule::Rule;
 use crate::vantage::Side;
 use crate::{Auditor, Why, bench::Bench};
@@ -9,43 +9,46 @@ use cistern_wire::{Claim, FormerClaim, Message, ReclaimComplete, SessionId};
 
 const COOKIE: &[u8] = b"0123456789abcdef";
 
-/// A HELLO of handshake 50 says that the first session is surrendered; `given`: with a cookie that it was given.
-fn surrenders(audit: &mut Bench<Auditor>, number: u8, incarnation: u64, given: bool) {
-    let former = [FormerClaim { session: SessionId(5), claim: Claim::Surrendered }];
-    audit.up(number, 0, 3, &[hello_of(number, 50, incarnation, b"", &former)]);
-    if given {
-        audit.down(number, 0, 1, &[challenge(50, 3)]);
-    }
-    audit.up(number, 0, 4, &[hello_of(number, 50, incarnation, COOKIE, &former)]);
+/// CONFIRM of session 50, which such a start of an agent is offered, says that the first session is surrendered.
+fn surrenders(audit: &mut Bench<Auditor>, number: u8, incarnation: u64) {
+    audit.up(number, 0, 3, &[hello_of(number, 50, incarnation, b"")]);
+    audit.down(number, 0, 1, &[challenge(50, 3)]);
+    audit.up(number, 0, 4, &[hello_of(number, 50, incarnation, COOKIE)]);
+    audit.down(number, 0, 1, &[welcome(50, 4, 50, 1)]);
+    audit.up(number, 50, 0, &[confirm(&[FormerClaim { session: SessionId(5), claim: Claim::Surrendered }])]);
 }
 
 #[test]
 fn surrender_is_believed_from_the_start_of_the_agent_whose_session_it_is_and_from_nobody_else() {
-    // Who says so, which start of it, and whether its cookie was given.
-    for (number, incarnation, given, believed) in
-        [(0, 1, true, true), (1, 1, true, false), (0, 2, true, false), (0, 1, false, false), (1, 1, false, false)]
-    {
+    // Who says so, and which start of it.
+    for (number, incarnation, believed) in [(0, 1, true), (1, 1, false), (0, 2, false)] {
         let mut audit = held(at_server());
-        surrenders(&mut audit, number, incarnation, given);
+        surrenders(&mut audit, number, incarnation);
         let audit = goes_on(audit);
         if believed { clean(&audit) } else { broken(&audit, Rule::PassedInLease) }
     }
 }
 
 #[test]
-fn surrender_with_a_cookie_that_may_have_been_given_unseen_leaves_the_session_undecidable() {
+fn surrender_by_a_session_of_nobody_known_leaves_the_session_undecidable() {
     let mut audit = held(from(Side::Between, true));
-    surrenders(&mut audit, 0, 1, false);
-    open(&goes_on(audit), Rule::PassedInLease, Why::Vantage);
+    audit.up(0, 50, 0, &[confirm(&[FormerClaim { session: SessionId(5), claim: Claim::Surrendered }])]);
+    open(&goes_on(audit), Rule::PassedInLease, Why::Late);
 }
 
 #[test]
-fn session_is_not_superseded_by_a_hello_without_a_cookie_of_its_own() {
-    let mut audit = held(at_server());
-    surrenders(&mut audit, 0, 2, false);
-    audit.up(0, 5, 2, &[crate::bench::keep_alive(1)]);
-    audit.down(0, 5, 2, &[super::nack(2)]);
-    broken(&audit, Rule::FailureNotices);
+fn session_is_superseded_by_confirm_and_by_nothing_before_it() {
+    for confirmed in [false, true] {
+        let mut audit = held(at_server());
+        audit.up(0, 0, 3, &[hello_of(0, 50, 2, COOKIE)]);
+        audit.down(0, 0, 1, &[welcome(50, 3, 50, 1)]);
+        if confirmed {
+            audit.up(0, 50, 0, &[confirm(&[])]);
+        }
+        audit.up(0, 5, 2, &[crate::bench::keep_alive(1)]);
+        audit.down(0, 5, 2, &[super::nack(2)]);
+        assert_eq!(count(&audit, Rule::FailureNotices).violations > 0, !confirmed);
+    }
 }
 
 #[test]

@@ -1,0 +1,96 @@
+//! Half-open sessions: what was offered by WELCOME, and not confirmed yet.
+//!
+//! Decides for how long an offer stands, and which gives way: an agent has one at most, its newest; where there is no room the oldest goes.
+//! Implements `wire-spec.md` section 11.6. Invariants: nothing of it is durable, it holds nothing and no other session knows of it, so
+//! forgetting one costs its agent another handshake and nobody else anything. What is over is found when it is looked for: no timer runs.
+//! Leaves to others: what CONFIRM does (the machine).
+
+use crate::sessions::session::Opening;
+use crate::transport::validation::CookieTime;
+use alloc::collections::VecDeque;
+use cistern_link::Instant;
+use cistern_wire::{AgentId, SessionId, StoreId};
+use core::time::Duration;
+use hashbrown::HashMap;
+
+/// For how long an offer stands: many round trips of the slowest path.
+const LIFE: Duration = Duration::from_secs(5);
+
+/// A session that was offered.
+#[derive(Debug)]
+pub(crate) struct HalfOpen {
+    /// What it is made from when it is confirmed; the path is the one that its agent proved last.
+    pub(crate) opening: Opening,
+    /// The boot of its agent's machine.
+    pub(crate) boot: [u8; 16],
+    /// Store, epoch and incarnation of the server that its agent knows.
+    pub(crate) seen: (StoreId, u8, u64),
+    /// By which it was asked for.
+    pub(crate) cookie: CookieTime,
+    /// Whether its agent was told that another session goes on: then this one is never opened.
+    pub(crate) refused: bool,
+}
+
+// However many strangers ask, what is kept for them is small.
+const _: () = assert!(size_of::<HalfOpen>() <= 320);
+
+/// All offers that stand.
+#[derive(Debug, Default)]
+pub(crate) struct HalfOpens {
+    table: HashMap<SessionId, HalfOpen>,
+    newest: HashMap<AgentId, SessionId>,
+    /// By age; what is gone may still be named.
+    order: VecDeque<SessionId>,
+}
+
+impl HalfOpens {
+    /// How many are kept.
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// One that stands.
+    pub(crate) fn find(&mut self, now: Instant, id: SessionId) -> Option<&mut HalfOpen> {
+        self.table.get_mut(&id).filter(|half| stands(half, now))
+    }
+
+    /// That of an agent.
+    pub(crate) fn of_agent(&mut self, now: Instant, agent: AgentId) -> Option<&mut HalfOpen> {
+        let id = *self.newest.get(&agent)?;
+        self.find(now, id)
+    }
+
+    /// Takes one in, at most `max` in all, in place of the one that its agent has.
+    pub(crate) fn insert(&mut self, now: Instant, half: HalfOpen, max: usize) {
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# A HELLO MUST NOT do more than leave one half-open session for its agent, for 5 s.
+        let Opening { id, agent, .. } = half.opening;
+        if let Some(former) = self.newest.insert(agent, id) {
+            self.table.remove(&former);
+        }
+        while let Some(oldest) = self.order.front().copied() {
+            let keeps = self.table.get(&oldest).is_some_and(|half| stands(half, now));
+            if keeps && self.table.len() < max && self.order.len() < 2 * max {
+                break;
+            }
+            self.order.pop_front();
+            self.take(oldest);
+        }
+        self.table.insert(id, half);
+        self.order.push_back(id);
+    }
+
+    /// It is open, or not wanted any more.
+    pub(crate) fn take(&mut self, id: SessionId) -> Option<HalfOpen> {
+        let half = self.table.remove(&id)?;
+        let agent = half.opening.agent;
+        if self.newest.get(&agent) == Some(&id) {
+            self.newest.remove(&agent);
+        }
+        Some(half)
+    }
+}
+
+fn stands(half: &HalfOpen, now: Instant) -> bool {
+    !now.waited(half.opening.now.plus(LIFE))
+}
