@@ -28,6 +28,7 @@ const SERVER: Picture = Picture {
     krate: "crates/server",
     machine: ("Server", "server"),
     parts: &[
+        ("gate", &[]),
         ("sessions", &["transport", "requests", "principals", "store"]),
         ("requests", &["store"]),
         ("namespace", &["principals", "store"]),
@@ -39,7 +40,7 @@ const SERVER: Picture = Picture {
         ("store", &[]),
     ],
     step: &["self.step("],
-    no_step: &["poll_transmit", "poll_effect", "wake_after"],
+    no_step: &["poll_transmit", "poll_effect", "poll_seal_work", "wake_after"],
 };
 
 const AGENT: Picture = Picture {

@@ -9,6 +9,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_link::Instant;
+use cistern_wire::sealed::OpenStatus;
 use cistern_wire::{
     Attr, Expect, Generation, ItemResult, Limited, Mode, ObjectId, ObjectKind, Realm, RefuseReason, RenameRule, ServerReport, SessionId,
     Status, XattrRule,
@@ -459,6 +460,8 @@ pub enum OpError {
     LeaseLost,
     /// The server refused a session.
     Refused(RefuseReason),
+    /// The server does not take this agent's key.
+    NotAdmitted(OpenStatus),
     /// The server at this address is not the one that the agent knows.
     AnotherServer,
     /// The agent is closing.

@@ -10,7 +10,7 @@
 //! | `locks`, `cache` | which locks are held, who holds them here, who waits; what is cached under them |
 //! | `users` | what holders of locks are told of the lease, and watchers of changes |
 //! | `tasks` | how commands are carried out, from cache or by the server |
-//! | [`api`], [`config`], `lease`, `call`, `stats` | vocabulary that every part may use |
+//! | [`api`], [`config`], `keys`, `lease`, `call`, `stats` | vocabulary that every part may use |
 //!
 //! Invariant of the whole: nothing is used, shown or granted locally outside a lease that the server renewed (`wire-spec.md` 11.1).
 
@@ -28,6 +28,7 @@ mod agent;
 mod cache;
 mod call;
 mod eviction;
+mod keys;
 mod lease;
 mod locks;
 mod session;
@@ -38,6 +39,7 @@ mod users;
 
 pub use agent::{Agent, Identity};
 pub use config::CacheLimits;
+pub use keys::Keys;
 
 pub use stats::Drops;
 

@@ -27,10 +27,12 @@ pub(crate) enum Dropped {
     BadWelcome,
     /// More notices at once than are answered at once.
     Flood,
+    /// A record that does not open, or a handshake datagram that nobody made who knows the server's key.
+    NotAuthentic,
 }
 
 impl Dropped {
-    const NAMES: [&'static str; 10] = [
+    const NAMES: [&'static str; 11] = [
         "unknown_session",
         "duplicate_packet",
         "stale_packet",
@@ -41,6 +43,7 @@ impl Dropped {
         "stray_hint",
         "bad_welcome",
         "flood",
+        "not_authentic",
     ];
 
     pub(crate) const fn name(self) -> &'static str {

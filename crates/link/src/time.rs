@@ -31,6 +31,12 @@ impl Instant {
         Self { raw_ns, boot_ns }
     }
 
+    /// What the boot clock reads: for what only has to count time, and rests nothing on it.
+    #[must_use]
+    pub const fn uptime(self) -> Duration {
+        Duration::from_nanos(self.boot_ns)
+    }
+
     /// The moment `span` later by both clocks; saturates after 584 years of uptime, which is never reached.
     #[must_use]
     pub const fn plus(self, span: Duration) -> Self {

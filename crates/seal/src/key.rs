@@ -5,6 +5,7 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use blake2::{Blake2s256, Digest as _};
+use cistern_wire::AgentId;
 use zeroize::Zeroizing;
 
 /// Bytes of a key.
@@ -57,6 +58,15 @@ impl PublicKey {
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; KEY_LEN] {
         &self.0
+    }
+
+    /// Who an agent is: one instance of this key. A digest, as long as an id that is drawn, so that tables of agents are keyed by both.
+    #[must_use]
+    pub fn agent(&self, instance: AgentId) -> AgentId {
+        let digest = Blake2s256::new().chain_update(b"cistern1 agent").chain_update(self.0).chain_update(instance.0).finalize();
+        let mut id = [0; 16];
+        id.copy_from_slice(&digest[..16]);
+        AgentId(id)
     }
 
     /// Its text: the role's prefix, then base64url of the key and of a check against slips of the pen.

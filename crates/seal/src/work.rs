@@ -55,6 +55,22 @@ pub enum SealWork {
     },
 }
 
+impl SealWork {
+    /// The job that it is of.
+    #[must_use]
+    pub const fn job(&self) -> JobId {
+        match self {
+            Self::Read { job, .. } | Self::Write { job, .. } | Self::Drop { job } => *job,
+        }
+    }
+
+    /// Whether it is answered.
+    #[must_use]
+    pub const fn is_answered(&self) -> bool {
+        !matches!(self, Self::Drop { .. })
+    }
+}
+
 /// What was done.
 pub enum SealDone {
     /// Message 1 is authentic; whether its sender is there now is not known.

@@ -12,6 +12,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod gate;
 mod ids;
 mod locks;
 mod presence;

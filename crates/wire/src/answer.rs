@@ -5,8 +5,9 @@
 //! Leaves to others: who may be answered what (`server::standing`).
 
 use crate::field::{Bytes8, Field, List, Writer};
+use crate::header::Form;
 use crate::ids::{Generation, LockId};
-use crate::limits::{DATAGRAM_MIN, MESSAGE_HEADER_LEN, OVERHEAD};
+use crate::limits::{DATAGRAM_MIN, MESSAGE_HEADER_LEN};
 use crate::locks::Holder;
 use crate::notice::Keep;
 use crate::registry::Kind;
@@ -61,8 +62,12 @@ body! {
 impl Ack<'_> {
     /// Bytes of its body before the reply: nonce and echo.
     const BEFORE: usize = 16;
-    /// Bytes of a datagram that carries one ACK and nothing else, besides its reply.
-    pub const AROUND: usize = OVERHEAD + Self::BEFORE;
+    /// Bytes of a datagram of `form` that carries one ACK and nothing else, besides its reply.
+    #[inline]
+    #[must_use]
+    pub const fn around(form: Form) -> usize {
+        form.around() + MESSAGE_HEADER_LEN + Self::BEFORE
+    }
 
     /// Appends an ACK, with its header, of a reply that was encoded before.
     #[inline]
@@ -165,8 +170,11 @@ body! {
 }
 
 impl Released<'_> {
-    /// Most items of one RELEASED: as many as fit the smallest datagram.
-    pub const ITEMS_MAX: usize = (DATAGRAM_MIN - OVERHEAD - <Self as Field<'_>>::MIN_LEN) / <ReleasedItem as Field<'_>>::LEN;
+    /// Most items of one RELEASED in a datagram of `form`: as many as fit the smallest.
+    #[must_use]
+    pub const fn items_max(form: Form) -> usize {
+        (DATAGRAM_MIN - form.around() - MESSAGE_HEADER_LEN - <Self as Field<'_>>::MIN_LEN) / <ReleasedItem as Field<'_>>::LEN
+    }
 }
 
 body! {

@@ -483,6 +483,12 @@ impl<'b> Packer<'b> {
         fits
     }
 
+    /// The form of the datagram.
+    #[must_use]
+    pub const fn form(&self) -> Form {
+        self.form
+    }
+
     /// Whether no message is in it yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -23,6 +23,13 @@ pub enum Form {
 }
 
 impl Form {
+    /// What the first bytes of a datagram say that it is, whether or not it is that.
+    #[inline]
+    #[must_use]
+    pub fn named(datagram: &[u8]) -> Option<Self> {
+        [Self::Plain, Self::Record, Self::Handshake].into_iter().find(|form| datagram.get(FORM_AT) == Some(&(*form as u8)))
+    }
+
     /// Bytes behind the messages: checksum or tag.
     #[inline]
     #[must_use]
@@ -32,6 +39,13 @@ impl Form {
             Self::Record => TAG_LEN,
             Self::Handshake => 0,
         }
+    }
+
+    /// Bytes around the messages of a datagram: its header, and what is behind them.
+    #[inline]
+    #[must_use]
+    pub const fn around(self) -> usize {
+        HEADER_LEN + self.trailer_len()
     }
 
     /// Fewest bytes of a datagram of which the messages may be looked at.
@@ -95,6 +109,8 @@ pub struct Header {
     pub packet: u64,
 }
 
+/// Where the form stands in a header.
+const FORM_AT: usize = 2;
 /// Flag bit: sent by the server.
 pub(crate) const FROM_SERVER: u8 = 1;
 /// Flag bit of records: the key phase, 1 in every other generation of keys.

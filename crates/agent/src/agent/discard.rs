@@ -251,7 +251,7 @@ impl Agent {
 
     /// Makes the datagram of the first END_SESSION of a former session that is due.
     pub(super) fn next_end(&mut self, buf: &mut Vec<u8>) -> Option<Path> {
-        let mut cx = Cx { now: self.now, timers: &mut self.timers, rng: &mut self.rng };
+        let mut cx = Cx { now: self.now, timers: &mut self.timers, rng: &mut self.rng, cipher: &mut self.cipher };
         self.sessions.poll_transmit(&mut cx, buf)
     }
 

@@ -16,8 +16,12 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Path, Question};
+use cistern_seal::Sealer;
 use cistern_wire::limits::{COOKIE_MAX, VERSION};
-use cistern_wire::{Bytes8, Challenge, Header, Hello, Message, Messages, Opened, Refuse, RefuseReason, SessionFate, SessionId, Welcome};
+use cistern_wire::sealed::OpenPayload;
+use cistern_wire::{
+    Bytes8, Challenge, Form, Header, Hello, Message, Messages, Opened, Refuse, RefuseReason, SessionFate, SessionId, Welcome,
+};
 use core::time::Duration;
 use log::{debug, info, warn};
 
@@ -112,12 +116,13 @@ impl Agent {
         // While the lease of a session that is verified runs, no pause may be a large part of it.
         let runs = self.sessions.channel().filter(|_| self.lease.certain(now)).map(|channel| channel.tau() / 8);
         let pause_max = runs.map_or(PAUSE_MAX, |pause| PAUSE_MAX.min(pause));
-        let Self { handshake: opening, identity, known, config, servers, rng, timers, .. } = self;
+        let Self { handshake: opening, identity, known, config, servers, rng, timers, cipher, keys, .. } = self;
+        let mut cx = Cx { now, timers, rng, cipher };
         let opening = opening.as_mut()?;
         if opening.is_confirming() {
             let channel = opening.confirms()?;
             channel.set_rto_cap(pause_max);
-            return channel.confirm(&mut Cx { now, timers, rng }, buf);
+            return channel.confirm(&mut cx, buf);
         }
         let known = known.unwrap_or_default();
         let hello = Hello {
@@ -132,7 +137,10 @@ impl Agent {
             label: Bytes8(&identity.label),
             ..Hello::new(identity.agent, 0)
         };
-        let address = opening.poll_transmit(&mut Cx { now, timers, rng }, hello, pause_max, buf)?;
+        let address = match keys {
+            Some(keys) => opening.poll_sealed(&mut cx, keys, &payload_of(&hello), pause_max, buf)?,
+            None => opening.poll_transmit(&mut cx, hello, pause_max, buf)?,
+        };
         servers.get(address).copied().map(Path::to)
     }
 
@@ -162,7 +170,7 @@ impl Agent {
     }
 
     /// The address tried gives no session; after `retry_ms` it may, unless that is 0.
-    fn no_session_here(&mut self, error: OpError, retry_ms: u32) {
+    pub(super) fn no_session_here(&mut self, error: OpError, retry_ms: u32) {
         let addresses = self.servers.len();
         let pause = call::pause(retry_ms);
         let spread = self.rng.jitter(pause / 4);
@@ -181,7 +189,7 @@ impl Agent {
         }
     }
 
-    pub(super) fn welcomed(&mut self, path: Path, welcome: &Welcome) {
+    pub(super) fn welcomed(&mut self, path: Path, welcome: &Welcome, sealer: Sealer) {
         let asked = self.handshake.as_ref().filter(|opening| !opening.is_confirming());
         let Some(sent) = asked.and_then(|opening| opening.sent_at(welcome.handshake, welcome.echo)) else {
             return self.dropped(Dropped::StrayHandshake);
@@ -214,7 +222,7 @@ impl Agent {
                 return self.no_session_here(OpError::AnotherServer, 0);
             }
         }
-        self.take_offer(path, welcome, sent, server);
+        self.take_offer(path, welcome, sent, server, sealer);
     }
 
     /// Says once in a handshake why a session that was offered is not taken.
@@ -226,7 +234,7 @@ impl Agent {
     }
 
     /// WELCOME is taken: CONFIRM goes to where it came from.
-    fn take_offer(&mut self, path: Path, welcome: &Welcome, sent: Instant, server: ServerIdentity) {
+    fn take_offer(&mut self, path: Path, welcome: &Welcome, sent: Instant, server: ServerIdentity, sealer: Sealer) {
         let Some((first_sent, address, rtt)) = self.handshake.as_ref().map(Handshake::agreed) else { return };
         let tau = Duration::from_micros(welcome.lease_us);
         let max_datagram = welcome.max_datagram.min(self.config.max_datagram);
@@ -236,13 +244,14 @@ impl Agent {
             address,
             path: self.servers.get(address).copied().map_or_else(|| Path::to(([0; 4], 0).into()), Path::to),
             tau,
-            first_sent,
+            first_sent: if sealer.form() == Form::Plain { first_sent } else { 1 },
             first_received: welcome.first_packet,
             sent_max: self.config.sent_max,
             window: welcome.window.min(self.config.window),
             max_datagram: max_datagram.into(),
             rtt,
             former: self.sessions.claims(),
+            sealer,
         });
         // Whoever asked for a long lease wants to have most of it left when the server goes away.
         let asked = !self.config.lease.is_zero();
@@ -354,6 +363,24 @@ impl Agent {
         self.with_watches(Watches::session_opened);
         info!("{}: session {session} is open; lease {tau:?}", self.who);
         self.events.push_back(Event::SessionOpened { session });
+    }
+}
+
+/// What OPEN says, where plain mode would say `hello`.
+const fn payload_of<'a>(hello: &Hello<'a>) -> OpenPayload<'a> {
+    OpenPayload {
+        instance: hello.agent,
+        incarnation: hello.incarnation,
+        boot: hello.boot,
+        store: hello.store,
+        epoch: hello.epoch,
+        server_incarnation: hello.server_incarnation,
+        window: hello.window,
+        max_datagram: hello.max_datagram,
+        features: hello.features,
+        lease_us: hello.lease_us,
+        roster: 0,
+        label: hello.label,
     }
 }
 

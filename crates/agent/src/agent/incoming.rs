@@ -11,11 +11,13 @@ use crate::call::{Answer, Origin};
 use crate::lease::Renewal;
 use crate::stats::Dropped;
 use crate::transport::InFlight;
+use alloc::vec::Vec;
 use cistern_link::Path;
 use cistern_link::bugs::{self, Bug};
+use cistern_seal::Sealer;
 use cistern_wire::{
-    Ack, CancelOutcome, Cancelled, Demand, DropReason, Envelope, Fate, Grant, Header, LockClass, Message, Messages, Pending, Queued,
-    ReceiptAnswer, Released, Reply, RequestResult, WaitOver, WatchEvent,
+    Ack, CancelOutcome, Cancelled, Demand, Direction, DropReason, Envelope, Fate, Form, Grant, Header, LockClass, Message, Messages,
+    Pending, Queued, ReceiptAnswer, Released, Reply, RequestResult, WaitOver, WatchEvent,
 };
 use log::{debug, trace};
 
@@ -27,14 +29,35 @@ impl Agent {
         if !self.servers.contains(&path.remote) && !bugs::is(Bug::A2) {
             return self.dropped(Dropped::ForeignAddress);
         }
-        let envelope = match Envelope::at_agent(bytes) {
-            Ok(envelope) => envelope,
-            Err(reason) => return self.undecoded(path, &reason),
+        let envelope = match &self.keys {
+            None => Envelope::at_agent(bytes),
+            Some(_) if Form::named(bytes) == Some(Form::Handshake) => return self.sealed_handshake(path, bytes),
+            Some(_) => Envelope::of_record(bytes, Direction::Server),
         };
+        match envelope {
+            Ok(envelope) => {
+                let mut text = core::mem::take(&mut self.text);
+                self.enveloped(path, envelope, bytes, &mut text);
+                self.text = text;
+            }
+            Err(reason) => self.undecoded(path, &reason),
+        }
+    }
+
+    /// A datagram whose envelope is sound; `text` is room for what is in a record.
+    fn enveloped(&mut self, path: Path, envelope: Envelope, bytes: &[u8], text: &mut Vec<u8>) {
         let header = envelope.header;
         let present = self.sessions.channel().filter(|channel| channel.session() == header.session && header.session.0 != 0);
         let judged = present.map(|channel| channel.judge(header.packet));
-        let datagram = match envelope.decode(bytes) {
+        let decoded = match (envelope.form, judged) {
+            (Form::Plain, _) => envelope.decode(bytes),
+            (_, Some(Err(reason))) => return self.dropped(reason),
+            _ => match self.open_record(envelope, bytes, text) {
+                Some(messages) => envelope.decode_messages(messages),
+                None => return,
+            },
+        };
+        let datagram = match decoded {
             Ok(datagram) => datagram,
             Err(reason) => return self.undecoded(path, &reason),
         };
@@ -58,7 +81,7 @@ impl Agent {
         }
     }
 
-    fn undecoded(&mut self, path: Path, reason: &DropReason) {
+    pub(super) fn undecoded(&mut self, path: Path, reason: &DropReason) {
         trace!("{}: dropped a datagram from {}: {reason}", self.who, path.remote);
         self.stats.drops.undecoded(reason);
     }
@@ -73,7 +96,7 @@ impl Agent {
         for message in messages {
             match message {
                 Message::Challenge(challenge) => self.challenged(path, &challenge),
-                Message::Welcome(welcome) => self.welcomed(path, &welcome),
+                Message::Welcome(welcome) => self.welcomed(path, &welcome, Sealer::Plain),
                 Message::Refuse(refuse) => self.refused(&refuse),
                 // The decoder lets nothing else through in session 0.
                 _ => {}

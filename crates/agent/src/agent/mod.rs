@@ -9,12 +9,14 @@ mod discard;
 mod handshake;
 mod incoming;
 mod recovery;
+mod sealed;
 mod settle;
 
 use crate::api::{Command, Event, HolderId, HolderView, LeaseView, OpError, OpId, Output, Submitted, Wait};
 use crate::cache::Cache;
 use crate::call::{Timer, Timers};
 use crate::config::{Config, ConfigError};
+use crate::keys::Keys;
 use crate::lease::{Lease, Permit};
 use crate::locks::Locks;
 use crate::session::Sessions;
@@ -29,6 +31,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Machine, Path, Question, Rng};
+use cistern_seal::Cipher;
 use cistern_wire::limits::LABEL_MAX;
 use cistern_wire::{AgentId, ObjectId, SessionId, Status};
 use core::net::SocketAddr;
@@ -83,6 +86,11 @@ pub struct Agent {
     // The session.
     sessions: Sessions,
     handshake: Option<Handshake>,
+    /// By which sealed sessions are opened; without them plain ones are.
+    keys: Option<Keys>,
+    cipher: Cipher,
+    /// Room for the messages of a record.
+    text: Vec<u8>,
     /// Locks of former sessions are being taken over into the present one.
     reclaim: Option<Reclaim>,
     /// The server as last seen: one that has opened a session.
@@ -138,6 +146,9 @@ impl Agent {
             now: start,
             sessions: Sessions::default(),
             handshake: None,
+            keys: None,
+            cipher: Cipher::default(),
+            text: Vec::new(),
             reclaim: None,
             known: None,
             offered: None,
@@ -154,6 +165,12 @@ impl Agent {
             closing: Closing::No,
             stats: Stats::default(),
         })
+    }
+
+    /// The same agent in the sealed mode: it sends and takes nothing in clear.
+    #[must_use]
+    pub fn sealed(self, keys: Keys, cipher: Cipher) -> Self {
+        Self { keys: Some(keys), cipher, ..self }
     }
 
     /// Takes a command. Answered from cache or by a local grant it ends here; otherwise its end comes as [`Event::Done`].

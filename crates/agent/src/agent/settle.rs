@@ -195,7 +195,7 @@ impl Agent {
 
     fn next_of_session(&mut self, buf: &mut Vec<u8>) -> Option<Path> {
         let gate = self.gate();
-        let cx = Cx { now: self.now, timers: &mut self.timers, rng: &mut self.rng };
+        let cx = Cx { now: self.now, timers: &mut self.timers, rng: &mut self.rng, cipher: &mut self.cipher };
         let sent = self.sessions.channel_mut()?.poll_transmit(cx, &mut self.queue, gate, buf)?;
         self.stats.requests += sent.first;
         self.stats.retransmissions += sent.again;

@@ -7,11 +7,13 @@
 use crate::api::OpError;
 use crate::call::Timer;
 use crate::config::{Config, LEASE_MIN};
+use crate::keys::{COOKIE_LEN, Keys};
 use crate::transport::{Channel, Cx};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::{Instant, PacketCounter, Question, Rng, RoundTrip, SentLog, first_packet, is_first_packet};
 use cistern_wire::limits::{DATAGRAM_MIN, FEATURE_VOLATILE};
+use cistern_wire::sealed::OpenPayload;
 use cistern_wire::{Bytes8, Handle, Header, Hello, Packer, SessionId, StoreId, Welcome};
 use core::ops::RangeInclusive;
 use core::time::Duration;
@@ -100,6 +102,11 @@ pub(crate) struct Handshake {
     first_packet: u64,
     log: SentLog,
     cookie: Vec<u8>,
+    /// OPEN as it was made, in the sealed mode; empty: it was not. And the number under which it was sent first.
+    open: Vec<u8>,
+    open_from: u64,
+    /// The next datagram is the first of another handshake, of another number.
+    anew: bool,
     /// Newest HELLO that was answered, but not by WELCOME.
     answered: u64,
     challenges: u32,
@@ -133,6 +140,9 @@ impl Handshake {
             first_packet: first_packet(rng),
             log: SentLog::new(SENT_MAX),
             cookie: Vec::new(),
+            open: Vec::new(),
+            open_from: 0,
+            anew: false,
             answered: 0,
             challenges: 0,
             address,
@@ -196,21 +206,62 @@ impl Handshake {
 
     /// Makes the next HELLO: `hello`, as this handshake says it. Gives the address to which it goes.
     pub(crate) fn poll_transmit(&mut self, cx: &mut Cx<'_>, hello: Hello<'_>, pause_max: Duration, buf: &mut Vec<u8>) -> Option<usize> {
-        self.due = false;
-        self.sent += 1;
-        let packet = self.counter.take()?;
-        self.log.record(packet, cx.now);
+        let packet = self.next(cx, pause_max)?;
         let (first_packet, cookie) = (self.first_packet, Bytes8(&self.cookie));
         let hello = Hello { handshake: self.handshake, first_packet, cookie, ..hello };
         let mut packer = Packer::new(buf, Header { from_server: false, session: SessionId(0), packet }, DATAGRAM_MIN);
         let fits = packer.push(&hello.into());
         debug_assert!(fits, "the longest HELLO fits the smallest datagram");
         packer.finish();
+        Some(self.address)
+    }
+
+    /// Makes the next ASK or OPEN, which says `payload`. Gives the address to which it goes.
+    pub(crate) fn poll_sealed(
+        &mut self,
+        cx: &mut Cx<'_>,
+        keys: &mut Keys,
+        payload: &OpenPayload<'_>,
+        pause_max: Duration,
+        buf: &mut Vec<u8>,
+    ) -> Option<usize> {
+        if core::mem::take(&mut self.anew) {
+            self.handshake = cx.rng.nonzero_u64().get();
+        }
+        let packet = self.next(cx, pause_max)?;
+        let Ok(cookie) = <[u8; COOKIE_LEN]>::try_from(&self.cookie[..]) else {
+            keys.ask(self.handshake, packet, buf);
+            return Some(self.address);
+        };
+        if self.open.is_empty() {
+            self.open_from = packet;
+            if !keys.open(self.handshake, cookie, packet, payload, &mut self.open) {
+                return None;
+            }
+        }
+        keys.number(packet, &mut self.open);
+        buf.clear();
+        buf.extend_from_slice(&self.open);
+        Some(self.address)
+    }
+
+    /// One more datagram of the handshake goes out: its number.
+    fn next(&mut self, cx: &mut Cx<'_>, pause_max: Duration) -> Option<u64> {
+        self.due = false;
+        self.sent += 1;
+        let packet = self.counter.take()?;
+        self.log.record(packet, cx.now);
         self.rtt.set_cap(pause_max);
         cx.timers.set(Timer::Handshake, cx.now.plus(self.rtt.backoff(self.attempts, cx.rng)), Question::Waited);
         self.tries += 1;
         self.attempts = self.attempts.saturating_add(1);
-        Some(self.address)
+        Some(packet)
+    }
+
+    /// In the sealed mode nothing that was made so far is good for anything any more: one ephemeral key is for one text.
+    pub(crate) fn begin_anew(&mut self) {
+        self.cookie.clear();
+        self.anew |= !core::mem::take(&mut self.open).is_empty();
     }
 
     /// A session is offered, which takes the place of the present one if the server says so.
@@ -257,7 +308,7 @@ impl Handshake {
 
     /// When the HELLO was sent that an answer is about, if it is the first answer to that or a newer one.
     pub(crate) fn answer_to(&mut self, handshake: u64, echo: u64) -> Option<Instant> {
-        let sent = self.sent_at(handshake, echo).filter(|_| self.answered < echo && !self.is_confirming())?;
+        let sent = self.sent_at(handshake, echo).filter(|_| self.answered < echo && self.open_from <= echo && !self.is_confirming())?;
         self.answered = echo;
         Some(sent)
     }
@@ -270,7 +321,11 @@ impl Handshake {
     /// A server wants to see that this agent is where it says. The cookie is worth something where it was made.
     pub(crate) fn challenged(&mut self, now: Instant, sent: Instant, address: Option<usize>, cookie: &[u8]) {
         self.challenges += 1;
-        self.cookie = cookie.to_vec();
+        if self.open.is_empty() {
+            self.cookie = cookie.to_vec();
+        } else {
+            self.begin_anew();
+        }
         self.rtt.sample(now.since(sent));
         self.address = address.unwrap_or(self.address);
         self.tries = 0;
@@ -303,8 +358,8 @@ impl Handshake {
     fn move_on(&mut self, addresses: usize) {
         self.tries = 0;
         self.address = (self.address + 1) % addresses.max(1);
-        // It was made for another address, or is worth nothing: a server is silent to a cookie that has opened a session.
-        self.cookie.clear();
+        // Its cookie was made for another address, or is worth nothing.
+        self.begin_anew();
     }
 }
 

@@ -23,6 +23,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_link::{Instant, Path, Question};
+use cistern_seal::Sealer;
 use cistern_wire::limits::{DATAGRAM_MIN, FORMER_MAX};
 use cistern_wire::{Claim, EndReason, EndSession, FormerClaim, Header, Message, Messages, NackReason, ObjectId, Packer, Reply, SessionId};
 use reclaim::{Completion, Source};
@@ -186,6 +187,15 @@ impl Sessions {
         self.table.iter().any(|session| session.id == id && !session.is_present())
     }
 
+    /// What protects the datagrams of a session, present or former.
+    pub(crate) fn sealer(&mut self, id: SessionId) -> Option<&mut Sealer> {
+        let session = self.table.iter_mut().find(|session| session.id == id)?;
+        Some(match &mut session.link {
+            Link::Channel(channel) => channel.sealer(),
+            Link::Sender(sender) => &mut sender.sealer,
+        })
+    }
+
     /// Whether it is not known to have ended.
     pub(crate) fn contains(&self, id: SessionId) -> bool {
         self.table.iter().any(|session| session.id == id)
@@ -279,9 +289,11 @@ impl Sessions {
                 continue;
             }
             let packet = sender.counter.take()?;
-            let mut packer = Packer::new(buf, Header { from_server: false, session: *id, packet }, DATAGRAM_MIN);
+            let header = Header { from_server: false, session: *id, packet };
+            let mut packer = Packer::of_form(buf, header, DATAGRAM_MIN, sender.sealer.form());
             packer.push(&EndSession { serial: sender.serial, reason: ending.reason }.into());
             packer.finish();
+            sender.sealer.seal(cx.cipher, cx.now.uptime(), buf);
             cx.timers.set(Timer::Former(*id), cx.now.plus(sender.rtt.backoff(ending.tries, cx.rng)), Question::Waited);
             ending.tries += 1;
             return Some(sender.path);

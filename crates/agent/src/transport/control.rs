@@ -9,11 +9,9 @@ use cistern_link::Instant;
 use cistern_wire::Field as _;
 use cistern_wire::limits::MESSAGE_HEADER_LEN;
 use cistern_wire::{
-    Cancel, Confirm, EndReason, EndSession, FormerClaim, KeepAlive, List, Message, Packer, Release, ReleaseItem, Released, ReleasedItem,
+    Cancel, Confirm, EndReason, EndSession, Form, FormerClaim, KeepAlive, List, Message, Packer, Release, ReleaseItem, Released,
+    ReleasedItem,
 };
-
-/// Most items of one RELEASE: so many that its answer is one message in the smallest datagram. More go into further ones.
-const ITEMS_MAX: usize = Released::ITEMS_MAX;
 
 /// The number of CONFIRM: it is the first.
 const CONFIRM: u64 = 1;
@@ -178,7 +176,8 @@ impl Controls {
         let mut sent = Vec::new();
         loop {
             if self.due.is_empty() && !self.giving.is_empty() {
-                let count = self.giving.len().min(ITEMS_MAX);
+                // So many that its answer is one message in the smallest datagram. More go into further ones.
+                let count = self.giving.len().min(Released::items_max(packer.form()));
                 let items = self.giving.drain(..count).collect();
                 self.add(Control::Release(items), 0);
             }
@@ -266,7 +265,7 @@ impl Controls {
 
 /// A bit for each of the items of a release.
 fn all_of(items: usize) -> u32 {
-    debug_assert!(items <= ITEMS_MAX, "a release fits one answer");
+    debug_assert!(items <= Released::items_max(Form::Plain), "a release fits one answer");
     (1 << items) - 1
 }
 

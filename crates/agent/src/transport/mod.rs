@@ -17,11 +17,12 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Freshness, Instant, PacketCounter, Path, Question, ReplayWindow, Rng, RoundTrip, SentLog};
+use cistern_seal::Sealer;
 use cistern_wire::{CancelOutcome, Cancelled, FormerClaim, List, ObjectId, Receipt, ReceiptAnswer, ReleaseItem, ReleasedItem, SessionId};
 use control::Controls;
 use core::net::SocketAddr;
 use core::time::Duration;
-use requests::{AROUND, Requests, Timeout};
+use requests::{Requests, Timeout};
 
 /// However long the lease: somebody waits for the answer of a server that comes back.
 pub(crate) const RTO_LONGEST: Duration = Duration::from_secs(2);
@@ -47,12 +48,15 @@ pub(crate) struct Agreed {
     pub(crate) rtt: RoundTrip,
     /// What CONFIRM says of the agent's other sessions.
     pub(crate) former: Vec<FormerClaim>,
+    pub(crate) sealer: Sealer,
 }
 
 /// Delivery within one session.
 #[derive(Debug)]
 pub(crate) struct Channel {
     session: SessionId,
+    /// What protects its datagrams.
+    sealer: Sealer,
     /// Where its datagrams go.
     path: Path,
     /// Which of the server's addresses that is.
@@ -84,6 +88,7 @@ pub(crate) struct Channel {
 /// What is left of a channel whose session is over: enough to say so to the server.
 #[derive(Debug)]
 pub(crate) struct Sender {
+    pub(crate) sealer: Sealer,
     pub(crate) counter: PacketCounter,
     pub(crate) path: Path,
     pub(crate) rtt: RoundTrip,
@@ -93,7 +98,8 @@ pub(crate) struct Sender {
 
 impl Channel {
     pub(crate) fn new(agreed: Agreed) -> Self {
-        let Agreed { session, address, path, tau, first_sent, first_received, sent_max, window, max_datagram, mut rtt, former } = agreed;
+        let Agreed { session, address, path, tau, first_sent, first_received, sent_max, window, max_datagram, mut rtt, former, sealer } =
+            agreed;
         rtt.set_cap(RTO_LONGEST.min(tau / 2));
         Self {
             session,
@@ -105,7 +111,8 @@ impl Channel {
             replay: ReplayWindow::starting_at(first_received),
             notices: ReplayWindow::starting_at(1),
             rtt,
-            requests: Requests::new(window, max_datagram),
+            requests: Requests::new(window, max_datagram, sealer.form().around()),
+            sealer,
             controls: Controls::confirming(former),
             receipts: VecDeque::new(),
             cancels: BTreeMap::new(),
@@ -120,6 +127,11 @@ impl Channel {
     /// The session that it belongs to.
     pub(crate) const fn session(&self) -> SessionId {
         self.session
+    }
+
+    /// What protects its datagrams.
+    pub(crate) const fn sealer(&mut self) -> &mut Sealer {
+        &mut self.sealer
     }
 
     /// Its lease period.
@@ -144,8 +156,8 @@ impl Channel {
 
     /// The session is over: nothing of it is waited for any more.
     pub(crate) fn shut(self) -> (Sender, Flights) {
-        let Self { counter, path, rtt, controls, mut requests, .. } = self;
-        (Sender { counter, path, rtt, serial: controls.next_serial() }, requests.take())
+        let Self { sealer, counter, path, rtt, controls, mut requests, .. } = self;
+        (Sender { sealer, counter, path, rtt, serial: controls.next_serial() }, requests.take())
     }
 
     /// The session is closed: only that is said in it from now on. Gives the requests that were on their way.
@@ -345,7 +357,7 @@ impl Channel {
     /// The largest datagram that the path carries now, and the longest message that it has room for.
     pub(crate) fn path_size(&self, now: Instant) -> (usize, usize) {
         let size = self.requests.path_size(now);
-        (size, size - AROUND)
+        (size, size - self.sealer.form().around())
     }
 }
 

@@ -8,13 +8,11 @@ use crate::call::{Origin, TaskId};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_link::{Instant, Nonces, Window};
-use cistern_wire::limits::{CHECKSUM_LEN, DATAGRAM_DEFAULT, DATAGRAM_MIN, HEADER_LEN, MESSAGE_HEADER_LEN};
+use cistern_wire::limits::{DATAGRAM_DEFAULT, DATAGRAM_MIN, MESSAGE_HEADER_LEN};
 use cistern_wire::{Item, Kind, Message};
 use core::ops::Range;
 use core::time::Duration;
 
-/// What a datagram has around its messages, in bytes.
-pub(crate) const AROUND: usize = HEADER_LEN + CHECKSUM_LEN;
 /// Where the parts of `Ask` stand in an encoded request: behind the message header.
 const NONCE: Range<usize> = 4..12;
 const BACK: Range<usize> = 12..14;
@@ -83,8 +81,9 @@ pub(crate) struct Requests {
     due: BTreeSet<u64>,
     /// Flights that are in the network, as far as is known.
     in_flight: usize,
-    /// Largest datagram of the session.
+    /// Largest datagram of the session, and what it has around its messages.
     max_datagram: usize,
+    around: usize,
     /// What came through when larger ones did not, and until when that is heeded.
     small: Option<(usize, Instant)>,
     /// When a request was last answered only after it had been made smaller.
@@ -112,8 +111,8 @@ pub(crate) enum Timeout {
 }
 
 impl Requests {
-    /// No requests yet; W and the largest datagram are the session's.
-    pub(crate) fn new(window: u16, max_datagram: usize) -> Self {
+    /// No requests yet; W, the largest datagram, and what one has around its messages, are the session's.
+    pub(crate) fn new(window: u16, max_datagram: usize, around: usize) -> Self {
         Self {
             nonces: Nonces::new(),
             next: 1,
@@ -124,6 +123,7 @@ impl Requests {
             due: BTreeSet::new(),
             in_flight: 0,
             max_datagram,
+            around,
             small: None,
             shrunk: None,
         }
@@ -246,7 +246,7 @@ impl Requests {
             Progress::Pending => false,
             Progress::Due | Progress::Withdrawn => return (Timeout::Nothing, false),
         };
-        let (losses, size) = (flight.losses, flight.message.len() + AROUND);
+        let (losses, size) = (flight.losses, flight.message.len() + self.around);
         let fits = size <= self.size_for(losses, now);
         let Some(flight) = self.flights.get_mut(&nonce) else { return (Timeout::Nothing, lost) };
         if fits {
@@ -381,6 +381,7 @@ impl Requests {
 
 #[cfg(test)]
 mod tests {
+    const AROUND: usize = cistern_wire::Form::Plain.around();
     use super::*;
     use alloc::vec;
 
@@ -402,7 +403,7 @@ mod tests {
 
     #[test]
     fn nonce_floor_and_limit_are_filled_in_at_each_transmission() {
-        let mut requests = Requests::new(64, 1_232);
+        let mut requests = Requests::new(64, 1_232, AROUND);
         let first = started(&mut requests, 40);
         let second = started(&mut requests, 40);
         requests.overdue(second, at(100));
@@ -423,7 +424,7 @@ mod tests {
     //# After two further losses the sender MUST repeat it in datagrams of at most 548 bytes.
     #[test]
     fn answers_shrink_to_1232_after_two_losses_and_to_548_after_four() {
-        let mut requests = Requests::new(64, 8_000);
+        let mut requests = Requests::new(64, 8_000, AROUND);
         let nonce = started(&mut requests, 40);
         for (loss, size) in [(1, 8_000), (2, 1_232), (3, 1_232), (4, 548), (5, 548)] {
             assert_eq!(requests.overdue(nonce, at(loss)), (Timeout::Again, true));
@@ -444,7 +445,7 @@ mod tests {
 
     #[test]
     fn requests_of_which_there_is_always_another_under_way_find_out_how_small_the_path_is() {
-        let mut requests = Requests::new(64, 1_232);
+        let mut requests = Requests::new(64, 1_232, AROUND);
         let begin = |requests: &mut Requests, now| requests.start(Origin::Op(TASK, 0), vec![0; 1_000], false, at(now)).unwrap();
         let lose = |requests: &mut Requests, nonce, now| {
             requests.send(nonce, at(now));
@@ -472,7 +473,7 @@ mod tests {
 
     #[test]
     fn a_request_too_large_for_the_path_is_taken_back_not_sent_again() {
-        let mut requests = Requests::new(64, 1_232);
+        let mut requests = Requests::new(64, 1_232, AROUND);
         let nonce = started(&mut requests, 1_000);
         for loss in 1..4 {
             assert_eq!(requests.overdue(nonce, at(loss)).0, Timeout::Again);
@@ -486,7 +487,7 @@ mod tests {
 
     #[test]
     fn what_the_server_executes_is_not_in_the_network() {
-        let mut requests = Requests::new(64, 1_232);
+        let mut requests = Requests::new(64, 1_232, AROUND);
         let all: Vec<u64> = (0..10).map(|_| started(&mut requests, 40)).collect();
         assert!(!requests.may_send(), "a new window admits ten");
         assert_eq!(requests.pending(all[0]), Some(at(0)));
@@ -500,7 +501,7 @@ mod tests {
     //# An agent MUST NOT announce a floor more than W above one of which it knows that the server has heard.
     #[test]
     fn floor_runs_no_further_ahead_than_w_of_what_the_server_has_heard() {
-        let mut requests = Requests::new(2, 1_232);
+        let mut requests = Requests::new(2, 1_232, AROUND);
         let first = started(&mut requests, 40);
         let second = started(&mut requests, 40);
         assert!(requests.may_give_up());
@@ -515,7 +516,7 @@ mod tests {
 
     #[test]
     fn no_nonce_is_used_again_when_all_that_was_awaited_is_taken_out() {
-        let mut requests = Requests::new(2, 1_232);
+        let mut requests = Requests::new(2, 1_232, AROUND);
         (0..2).for_each(|_| assert!(started(&mut requests, 40) > 0));
         assert_eq!(requests.take().into_keys().collect::<Vec<_>>(), [1, 2]);
         assert_eq!((requests.len(), started(&mut requests, 40)), (0, 3));
@@ -523,7 +524,7 @@ mod tests {
 
     #[test]
     fn one_old_request_stops_new_ones_at_floor_plus_window() {
-        let mut requests = Requests::new(2, 1_232);
+        let mut requests = Requests::new(2, 1_232, AROUND);
         let first = started(&mut requests, 40);
         let second = started(&mut requests, 40);
         requests.retire(second, at(1));

@@ -4,13 +4,13 @@
 //! control messages keep to datagrams of 548 bytes, so that they pass wherever anything does.
 
 use super::Channel;
-use super::requests::AROUND;
 use crate::call::{Origin, Outbound, Timer, Timers};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cistern_link::{Instant, Path, Question, Rng};
+use cistern_seal::Cipher;
 use cistern_wire::limits::DATAGRAM_MIN;
-use cistern_wire::{Header, Message, Packer, PathResponse};
+use cistern_wire::{Form, Header, Message, Packer, PathResponse};
 
 /// Which requests go first: those of recovery before those for locks and watches, and operations last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,11 +74,12 @@ impl SendQueue {
     }
 }
 
-/// What every part may use: the time, the timers, chance.
+/// What every part may use: the time, the timers, chance, the cipher.
 pub(crate) struct Cx<'a> {
     pub(crate) now: Instant,
     pub(crate) timers: &'a mut Timers,
     pub(crate) rng: &'a mut Rng,
+    pub(crate) cipher: &'a mut Cipher,
 }
 
 /// Which requests may be sent for the first time.
@@ -104,7 +105,11 @@ pub(crate) struct Transmitted {
 impl Channel {
     /// Whether the next datagram carries a request, whose answer will renew the lease.
     pub(crate) fn is_asking(&self, now: Instant, queue: &SendQueue, gate: Gate) -> bool {
-        let room = if self.is_confirming() { DATAGRAM_MIN - AROUND - self.controls.lead_len() } else { self.path_size(now).1 };
+        let room = if self.is_confirming() {
+            DATAGRAM_MIN - self.sealer.form().around() - self.controls.lead_len()
+        } else {
+            self.path_size(now).1
+        };
         let may_start = || self.requests.may_start() && queue.has_next(gate, room);
         !self.dormant && (self.requests.has_due() || may_start())
     }
@@ -125,7 +130,7 @@ impl Channel {
         // Its number is taken when it is known that it carries something.
         let header = Header { from_server: false, session: self.session, packet: self.counter.last() + 1 };
         let limit = if urgent || self.is_confirming() { DATAGRAM_MIN } else { self.size_of_next(now) };
-        let mut packer = Packer::new(buf, header, limit);
+        let mut packer = Packer::of_form(buf, header, limit, self.sealer.form());
         self.controls.lead(&mut packer);
         let lead = packer.used();
         let mut packing = Packing { cx, limit, first: 0, again: 0, asked: Vec::new() };
@@ -151,6 +156,7 @@ impl Channel {
             cx.timers.set(Timer::Control(sent.serial), now.plus(self.rtt.backoff(sent.before, cx.rng)), Question::Waited);
         }
         let packet = self.counter.take()?;
+        self.sealer.seal(cx.cipher, now.uptime(), buf);
         self.log.forget_older(now, self.tau);
         //= wire-spec.md#11-1-lease
         //# The agent MUST read the clock for a send time before it hands the transmission to the network.
@@ -164,9 +170,11 @@ impl Channel {
     /// Makes a datagram of nothing but CONFIRM.
     pub(crate) fn confirm(&mut self, cx: &mut Cx<'_>, buf: &mut Vec<u8>) -> Option<Path> {
         let packet = self.counter.take()?;
-        let mut packer = Packer::new(buf, Header { from_server: false, session: self.session, packet }, DATAGRAM_MIN);
+        let header = Header { from_server: false, session: self.session, packet };
+        let mut packer = Packer::of_form(buf, header, DATAGRAM_MIN, self.sealer.form());
         self.controls.lead(&mut packer);
         packer.finish();
+        self.sealer.seal(cx.cipher, cx.now.uptime(), buf);
         self.log.record(packet, cx.now);
         if let Some(sent) = self.controls.led() {
             cx.timers.set(Timer::Handshake, cx.now.plus(self.rtt.backoff(sent.before, cx.rng)), Question::Waited);
@@ -189,7 +197,7 @@ impl Channel {
     fn size_of_next(&self, now: Instant) -> usize {
         match self.requests.first_due(now).filter(|_| self.requests.may_send()) {
             // Once a large request has come through, it may go out as large as it is.
-            Some((nonce, size)) => size.max(self.requests.size_of(nonce) + AROUND),
+            Some((nonce, size)) => size.max(self.requests.size_of(nonce) + self.sealer.form().around()),
             None => self.requests.path_size(now),
         }
     }
@@ -226,7 +234,7 @@ impl Channel {
             && let Some((nonce, size)) = self.requests.first_due(packing.cx.now)
         {
             let length = self.requests.size_of(nonce);
-            if size < packing.limit && size >= length + AROUND || length > packer.room() {
+            if size < packing.limit && size >= length + self.sealer.form().around() || length > packer.room() {
                 return;
             }
             self.push_request(nonce, packer, packing);
@@ -271,4 +279,4 @@ impl Channel {
 }
 
 // A receipt, a release of one lock and a cancellation have room beside one another in the smallest datagram.
-const _: () = assert!(AROUND + (4 + 9) + (4 + 8 + 2 + 18) + (4 + 16) <= DATAGRAM_MIN);
+const _: () = assert!(Form::Record.around() + (4 + 9) + (4 + 8 + 2 + 18) + (4 + 16) <= DATAGRAM_MIN);

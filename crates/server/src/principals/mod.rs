@@ -19,6 +19,7 @@ use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::LABEL_MAX;
 use cistern_wire::{Attr, ObjectKind, Realm, Status, Want};
 use core::cell::Cell;
+use hashbrown::HashMap;
 
 /// Most realms in which a principal has rights.
 pub const GRANTS_MAX: usize = 64;
@@ -55,6 +56,8 @@ impl Principal {
 #[derive(Debug, Default)]
 pub struct Principals {
     known: BTreeMap<PrincipalId, Principal>,
+    /// By their keys, also those that were withdrawn.
+    keys: HashMap<[u8; 32], PrincipalId>,
 }
 
 /// Who asks for one operation, with its rights of this instant.
@@ -167,6 +170,9 @@ impl Principals {
         let rights = with_passes(&record.rights, parent);
         // Realm 0 is none, so nothing was looked up yet.
         let last = self.known.get(&id).filter(|_| bugs::is(Bug::R5)).map(|before| before.last.clone()).unwrap_or_default();
+        if let Some(key) = record.key {
+            self.keys.insert(key, id);
+        }
         self.known.insert(id, Principal { record, rights, last });
     }
 
@@ -189,16 +195,16 @@ impl Principals {
         self.known.get(&who).map(|known| &known.record)
     }
 
+    /// The one that has this key, or had it.
+    #[must_use]
+    pub fn of_key(&self, key: &[u8; 32]) -> Option<PrincipalId> {
+        self.keys.get(key).copied()
+    }
+
     /// The one that has this name and was not revoked.
     #[must_use]
     pub fn named(&self, name: &[u8]) -> Option<PrincipalId> {
         self.iter().find(|(_, record)| !record.revoked && *record.name == *name).map(|(id, _)| id)
-    }
-
-    /// The one that has this key, also if it was revoked.
-    #[must_use]
-    pub fn of_key(&self, key: &[u8; 32]) -> Option<PrincipalId> {
-        self.iter().find(|(_, record)| record.key.as_ref() == Some(key)).map(|(id, _)| id)
     }
 
     /// A new one, without rights; its record is to be written.
@@ -207,7 +213,7 @@ impl Principals {
     /// EINVAL: no name; EEXIST: the name or the key is taken, also by one that was revoked (its key); ENOSPC: there are too many.
     pub fn add(&mut self, name: &[u8], key: Option<[u8; 32]>, operator: bool) -> Result<(PrincipalId, &PrincipalRecord), Status> {
         check_name(name)?;
-        let taken = key.is_some_and(|key| self.of_key(&key).is_some());
+        let taken = key.is_some_and(|key| self.keys.contains_key(&key));
         if taken || self.named(name).is_some() {
             return Err(Status::EEXIST);
         }

@@ -153,6 +153,7 @@ impl Server {
         let mut reply = self.scratch();
         let in_grace = self.in_grace();
         let asker = self.principals.asker(call.who);
+        let room = usize::from(call.limit) - Ack::around(self.form());
         let view = self.store.view(seen);
         let (locks, ephemerals, now, session) = (&mut self.locks, &self.ephemerals, self.now, call.key.id());
         // A read that is made again for a duplicate grants nothing: the grant of the first reply may have arrived (section 11.4).
@@ -166,7 +167,6 @@ impl Server {
             None if grants => locks.cache_grant(now, call.slot, object, want),
             None => CacheGrant::NONE,
         };
-        let room = usize::from(call.limit) - Ack::AROUND;
         let read = self.namespace.read(&view, reading, asker, room, grant, &mut reply);
         self.looked_at(owners);
         self.reply_buffer = reply;
@@ -367,7 +367,7 @@ impl Server {
     }
 
     fn list_locks(&mut self, call: Call, message: &ListLocks, seen: &Seen) -> Run {
-        let room = usize::from(call.limit) - Ack::AROUND - ROWS_AROUND;
+        let room = usize::from(call.limit) - Ack::around(self.form()) - ROWS_AROUND;
         let object = Some(message.object).filter(|object| object.0 != 0);
         let (rows, mut end) = self.visible_rows(call, object, (message.after_object, message.after_row), room / LockRow::MIN_LEN, seen)?;
         // Those before are passed one by one.
@@ -424,7 +424,7 @@ impl Server {
 
     fn list_realms(&mut self, call: Call, message: &ListRealms, seen: &Seen) -> Run {
         let mut reply = self.scratch();
-        let room = usize::from(call.limit) - Ack::AROUND;
+        let room = usize::from(call.limit) - Ack::around(self.form());
         let asker = self.principals.asker(call.who);
         let listed = self.namespace.list_realms(&self.store.view(seen), message, asker, room, &mut reply);
         self.reply_buffer = reply;

@@ -6,9 +6,10 @@
 //! Implements `wire-spec.md` section 6.1. Invariants: nothing here is durable, ends or renews a session; every answer is smaller than its
 //! cause. Leaves to others: cookies, what CONFIRM opens (`opening`).
 
+use crate::config::Config;
 use crate::principals::PrincipalId;
-use crate::server::Server;
 use crate::server::warnings::Reason;
+use crate::server::{Identity, Server};
 use crate::sessions::half_open::HalfOpen;
 use crate::sessions::networks::Network;
 use crate::sessions::session::Opening;
@@ -18,13 +19,14 @@ use crate::transport::validation::CookieTime;
 use alloc::boxed::Box;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{PacketCounter, Path, ReplayWindow, first_packet, is_first_packet};
+use cistern_seal::Sealer;
 use cistern_wire::limits::{COOKIE_MAX, FEATURE_VOLATILE, LABEL_MAX, OVERHEAD, VERSION};
-use cistern_wire::{AgentId, Bytes8, Challenge, Field as _, Handle, Hello, Message, Raw, Refuse, RefuseReason, SessionId, Welcome};
+use cistern_wire::{AgentId, Bytes8, Challenge, Field as _, Form, Handle, Hello, Message, Raw, Refuse, RefuseReason, SessionId, Welcome};
 use core::time::Duration;
 use log::{debug, warn};
 
 /// When an agent that met a full table should try again, in milliseconds.
-const BUSY_RETRY_MS: u32 = 1_000;
+pub(crate) const BUSY_RETRY_MS: u32 = 1_000;
 /// How far above the incarnation of a live session the next one of its agent may be: who has started so often since has not been here for
 /// that long, and his session is probed.
 const JUMP_MAX: u64 = 65_536;
@@ -69,7 +71,12 @@ impl Server {
             //= wire-spec.md#11-6-sessions-handshake-and-paths
             //# A HELLO whose cookie is older than the one of its agent's half-open session MUST NOT take that one's place.
             Some(half) if cookie < half.cookie => return self.drop_datagram(path, Dropped::OldHandshake),
-            _ => self.offer(path, &hello, cookie),
+            _ => {
+                let half = self.half_open_of(path, &hello, cookie);
+                let id = half.opening.id;
+                self.half_open.insert(self.now, half, self.config.opening_max as usize);
+                id
+            }
         };
         if bugs::is(Bug::H4) {
             self.supersede(hello.agent, hello.incarnation, &[], path);
@@ -184,7 +191,7 @@ impl Server {
     }
 
     /// Whether an answer of `answer` bytes may go to who has not proven the address, for a datagram of `cause` bytes (section 11.6).
-    fn may_answer(&mut self, path: Path, answer: usize, cause: usize) -> bool {
+    pub(crate) fn may_answer(&mut self, path: Path, answer: usize, cause: usize) -> bool {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# What is sent without a session MUST be smaller than the datagram that caused it.
         if answer >= cause {
@@ -200,8 +207,8 @@ impl Server {
         true
     }
 
-    /// A new half-open session, in place of the one that its agent has.
-    fn offer(&mut self, path: Path, hello: &Hello<'_>, cookie: CookieTime) -> SessionId {
+    /// A new half-open session.
+    pub(crate) fn half_open_of(&mut self, path: Path, hello: &Hello<'_>, cookie: CookieTime) -> HalfOpen {
         let id = self.fresh_session_id();
         let opening = Opening {
             id,
@@ -215,7 +222,8 @@ impl Server {
             label: Box::from(hello.label.0),
             lease_us: self.lease_of(hello),
             received: ReplayWindow::starting_at(hello.first_packet),
-            sent: PacketCounter::starting_at(first_packet(&mut self.rng)),
+            sent: PacketCounter::starting_at(if self.form() == Form::Plain { first_packet(&mut self.rng) } else { 1 }),
+            sealer: Sealer::Plain,
             now: self.now,
             path,
             max_datagram: hello.max_datagram.min(self.config.max_datagram).max(SMALL),
@@ -225,9 +233,7 @@ impl Server {
         };
         debug!("{}: offers session {id} to agent {} at {}", self.who, hello.agent, path.remote);
         let seen = (hello.store, hello.epoch, hello.server_incarnation);
-        let half = HalfOpen { opening, boot: hello.boot, seen, cookie, refused: false };
-        self.half_open.insert(self.now, half, self.config.opening_max as usize);
-        id
+        HalfOpen { opening, boot: hello.boot, seen, cookie, sealed: None, refused: false }
     }
 
     /// The lease period of the session that is offered, in microseconds, rounded down: the agent must not believe in more than is waited
@@ -250,28 +256,7 @@ impl Server {
         let Some(HalfOpen { opening, .. }) = self.half_open.find(self.now, id) else {
             return;
         };
-        let config = &self.config;
-        let lease = Duration::from_micros(opening.lease_us.into());
-        let welcome = Welcome {
-            handshake: opening.handshake,
-            echo,
-            version: VERSION,
-            session: id,
-            handle: opening.handle,
-            store: self.identity.store,
-            epoch: self.identity.epoch,
-            server_incarnation: self.identity.incarnation,
-            //= wire-spec.md#10-3-features
-            //# A receiver MUST ignore feature bits that it does not know.
-            features: if config.volatile { FEATURE_VOLATILE } else { 0 },
-            lease_us: opening.lease_us.into(),
-            delta_ppm: config.delta_ppm,
-            epsilon_us: micros32(config.epsilon),
-            delivery_timeout_us: micros32(config.delivery_timeout_for(lease)),
-            window: opening.window,
-            max_datagram: opening.max_datagram,
-            first_packet: opening.sent.first(),
-        };
+        let welcome = terms(&self.config, self.identity, opening, echo);
         self.send_handshake(path, &Message::Welcome(welcome));
     }
 
@@ -286,6 +271,31 @@ impl Server {
                 return id;
             }
         }
+    }
+}
+
+/// What a session is that is offered.
+pub(crate) fn terms(config: &Config, identity: Identity, opening: &Opening, echo: u64) -> Welcome {
+    let lease = Duration::from_micros(opening.lease_us.into());
+    Welcome {
+        handshake: opening.handshake,
+        echo,
+        version: VERSION,
+        session: opening.id,
+        handle: opening.handle,
+        store: identity.store,
+        epoch: identity.epoch,
+        server_incarnation: identity.incarnation,
+        //= wire-spec.md#10-3-features
+        //# A receiver MUST ignore feature bits that it does not know.
+        features: if config.volatile { FEATURE_VOLATILE } else { 0 },
+        lease_us: opening.lease_us.into(),
+        delta_ppm: config.delta_ppm,
+        epsilon_us: micros32(config.epsilon),
+        delivery_timeout_us: micros32(config.delivery_timeout_for(lease)),
+        window: opening.window,
+        max_datagram: opening.max_datagram,
+        first_packet: opening.sent.first(),
     }
 }
 

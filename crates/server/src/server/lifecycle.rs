@@ -294,7 +294,7 @@ impl Server {
             }
         } else if let Some(Pending::End { asked: Some((serial, echo)), .. }) = pending {
             let path = session.path;
-            self.send_to_session_by(key, path, &Message::Ended(Ended { serial, echo }));
+            self.send_to_session_by(key, path, &[Message::Ended(Ended { serial, echo })]);
         }
     }
 

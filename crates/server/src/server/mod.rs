@@ -19,6 +19,7 @@ mod receive;
 mod recovery;
 mod requests;
 mod rights;
+mod sealed;
 mod starting;
 pub mod status;
 mod strangers;
@@ -29,6 +30,7 @@ mod warnings;
 mod work;
 
 use crate::config::{Config, ConfigError};
+use crate::gate::Gate;
 use crate::locks::{LockTable, Tokens};
 use crate::namespace::Namespace;
 use crate::namespace::staging::Stages;
@@ -43,20 +45,23 @@ use crate::server::presence::Removals;
 use crate::server::status::challenges;
 use crate::server::warnings::Warnings;
 use crate::sessions::grace::Grace;
-use crate::sessions::half_open::HalfOpens;
+use crate::sessions::half_open::{HalfOpen, HalfOpens};
 use crate::sessions::notices::DeliveryDeadlines;
 use crate::sessions::{SessionKey, Sessions};
 use crate::stats::{Dropped, Stats};
 use crate::store::{AfterCommit, StoreCache};
 use crate::transport::Transport;
 use crate::transport::validation::{Cookies, Rate};
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{DeliveryClock, Instant, Machine, Path, ReplyBuffers, Rng, TimerQueue};
-use cistern_wire::{ReleasedItem, StoreId};
+use cistern_seal::Cipher;
+use cistern_seal::work::JobId;
+use cistern_wire::{Form, ReleasedItem, StoreId};
 use core::time::Duration;
 use log::warn;
 
@@ -134,6 +139,13 @@ pub struct Server {
     probes: Rate,
     hints: Rate,
     warnings: Warnings,
+    /// Before the handshakes of the sealed mode; none: plain mode.
+    gate: Option<Box<Gate>>,
+    cipher: Cipher,
+    /// What is offered when a worker has written WELCOME.
+    offers: BTreeMap<JobId, HalfOpen>,
+    /// Room for the messages of a record.
+    text: Vec<u8>,
     // Sessions.
     half_open: HalfOpens,
     sessions: Sessions,
@@ -199,6 +211,10 @@ impl Server {
             challenges: challenges(now, &config),
             hints: Rate::new(now, config.hint_interval, 1),
             warnings: Warnings::default(),
+            gate: None,
+            cipher: Cipher::default(),
+            offers: BTreeMap::new(),
+            text: Vec::new(),
             half_open: HalfOpens::default(),
             sessions: Sessions::new(config.tombstones_max),
             long: LongSessions::default(),
@@ -309,6 +325,11 @@ impl Server {
     pub(crate) fn run_work(&mut self) {
         self.end_lost();
         self.free_some();
+    }
+
+    /// How the datagrams of sessions are protected.
+    pub(crate) const fn form(&self) -> Form {
+        if self.gate.is_some() { Form::Record } else { Form::Plain }
     }
 
     /// Whether the session is in good standing.

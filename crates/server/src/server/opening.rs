@@ -19,20 +19,35 @@ use crate::sessions::session::{Opening, Session};
 use crate::sessions::standing::{Cause, Standing};
 use crate::stats::Dropped;
 use crate::store;
+use crate::transport::Sealing;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Freshness, Path, Question};
-use cistern_wire::limits::{DATAGRAM_MIN, FORMER_MAX, OVERHEAD};
+use cistern_seal::Sealer;
+use cistern_wire::limits::{DATAGRAM_MIN, FORMER_MAX, MESSAGE_HEADER_LEN};
 use cistern_wire::{
-    AgentId, Claim, Confirm, Datagram, Envelope, Field as _, FormerClaim, FormerFate, Known, List, Message, Opened, SessionFate, SessionId,
+    AgentId, Claim, Confirm, Envelope, Field as _, Form, FormerClaim, FormerFate, Known, List, Message, Opened, SessionFate, SessionId,
     StoreId,
 };
 use log::{debug, info, warn};
 
 impl Server {
     /// A datagram of a session that is not in the table: it may be half-open.
-    pub(crate) fn unopened(&mut self, path: Path, envelope: Envelope, datagram: &Datagram<'_>, bytes: &[u8]) {
-        let header = datagram.header;
+    pub(crate) fn unopened(&mut self, path: Path, envelope: Envelope, bytes: &[u8], text: &mut Vec<u8>) {
+        let header = envelope.header;
+        let Self { half_open, cipher, now, .. } = self;
+        let mut plain = Sealer::Plain;
+        let sealer = half_open.find(*now, header.session).map_or(&mut plain, |half| &mut half.opening.sealer);
+        if sealer.form() != envelope.form {
+            return self.stranger(path, header, bytes.len());
+        }
+        let Ok(messages) = sealer.open(cipher, now.uptime(), bytes, text) else {
+            return self.drop_datagram(path, Dropped::NotAuthentic);
+        };
+        let datagram = match envelope.decode_messages(messages) {
+            Ok(datagram) => datagram,
+            Err(reason) => return self.undecoded(path, &reason),
+        };
         let Some(half) = self.half_open.find(self.now, header.session) else {
             return self.stranger(path, header, bytes.len());
         };
@@ -57,17 +72,19 @@ impl Server {
             _ => return self.drop_datagram(path, Dropped::NotOpen),
         };
         let (agent, incarnation, refused) = (half.opening.agent, half.opening.incarnation, half.refused);
+        let principal = half.opening.principal;
         if let Some(session) = self.continued(agent, incarnation, &confirm).filter(|_| !(refused && bugs::is(Bug::H3))) {
             return self.known(header.session, header.packet, confirm.serial, session);
         }
         // What its agent has heard since counts: it is not opened any more. Nor is one that nobody may have by now.
-        if refused && !bugs::is(Bug::H3) || self.admit(path, agent, incarnation).is_err() {
+        if refused && !bugs::is(Bug::H3) || self.is_revoked(principal) || self.admit(path, agent, incarnation).is_err() {
             self.half_open.take(header.session);
             return self.stranger(path, header, bytes.len());
         }
         if let Some(half) = self.half_open.take(header.session) {
             let key = self.open(half, path, header.packet, &confirm);
-            self.session_datagram(key, path, envelope, bytes);
+            // It is opened once more, by the session.
+            self.session_datagram(key, path, envelope, bytes, &mut Vec::new());
         }
     }
 
@@ -83,7 +100,8 @@ impl Server {
 
     /// Answers that another session goes on; nothing is done, and this one is never opened.
     fn known(&mut self, id: SessionId, echo: u64, serial: u64, session: SessionId) {
-        let Some(half) = self.half_open.find(self.now, id) else {
+        let Self { half_open, transport, cipher, stats, now, .. } = self;
+        let Some(half) = half_open.find(*now, id) else {
             return;
         };
         //= wire-spec.md#11-6-sessions-handshake-and-paths
@@ -91,9 +109,10 @@ impl Server {
         //# change anything.
         half.refused = true;
         half.opening.received.note(echo);
-        let path = half.opening.path;
-        if let Some(packet) = half.opening.sent.take() {
-            self.send_loose(path, id, packet, &[Message::Known(Known { serial, echo, session })]);
+        let Opening { path, sent, sealer, .. } = &mut half.opening;
+        if let Some(packet) = sent.take() {
+            let sealing = Sealing { sealer, cipher, now: now.uptime() };
+            transport.push_loose(*path, (id, packet), &[Message::Known(Known { serial, echo, session })], sealing, stats);
         }
     }
 
@@ -262,4 +281,4 @@ impl Server {
 }
 
 // One that names as many former sessions as it may fits the smallest datagram.
-const _: () = assert!(OVERHEAD + Opened::MIN_LEN + FORMER_MAX * FormerFate::LEN <= DATAGRAM_MIN);
+const _: () = assert!(Form::Record.around() + MESSAGE_HEADER_LEN + Opened::MIN_LEN + FORMER_MAX * FormerFate::LEN <= DATAGRAM_MIN);

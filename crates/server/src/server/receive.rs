@@ -19,12 +19,13 @@ use crate::server::lifecycle::Pending;
 use crate::sessions::SessionKey;
 use crate::sessions::standing::{Cause, Standing};
 use crate::stats::Dropped;
+use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Fate as Known, Freshness, Path};
-use cistern_wire::limits::OVERHEAD;
+use cistern_wire::limits::MESSAGE_HEADER_LEN;
 use cistern_wire::{
-    Alive, Cancel, CancelOutcome, Cancelled, Datagram, DropReason, EndReason, EndSession, Envelope, Fate, Field as _, Generation,
-    KeepAlive, Kind, List, Message, PathChallenge, PathResponse, Raw, Receipt, Release, Released,
+    Alive, Cancel, CancelOutcome, Cancelled, Datagram, Direction, DropReason, EndReason, EndSession, Envelope, Fate, Field as _, Form,
+    Generation, KeepAlive, Kind, List, Message, PathChallenge, PathResponse, Raw, Receipt, Release, Released,
 };
 use core::hint::black_box;
 use log::{debug, info, trace};
@@ -44,8 +45,8 @@ pub(crate) struct MessageCx {
     pub(crate) packet: u64,
 }
 
-/// Bytes of a datagram that carries one PATH_CHALLENGE.
-const CHALLENGE_LEN: usize = OVERHEAD + PathChallenge::LEN;
+/// Bytes of a PATH_CHALLENGE.
+const CHALLENGE_LEN: usize = MESSAGE_HEADER_LEN + PathChallenge::LEN;
 
 /// From so many objects and locks in memory on it is worth while: fewer stay in the processor's caches.
 const WORTH_FROM: usize = 16_384;
@@ -71,33 +72,53 @@ impl Server {
         //# A dropped datagram MUST NOT change any state but counters.
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# HINT, CHALLENGE and REFUSE MUST NOT be sent in answer to a datagram of a server.
-        let envelope = match Envelope::at_server(bytes) {
-            Ok(envelope) => envelope,
-            Err(reason) => return self.undecoded(path, &reason),
+        let envelope = match self.form() {
+            Form::Plain => Envelope::at_server(bytes),
+            _ if Form::named(bytes) == Some(Form::Handshake) => return self.sealed_handshake(path, bytes),
+            _ => Envelope::of_record(bytes, Direction::Agent),
         };
+        match envelope {
+            Ok(envelope) => {
+                let mut text = core::mem::take(&mut self.text);
+                self.enveloped(path, envelope, bytes, &mut text);
+                self.text = text;
+            }
+            Err(reason) => self.undecoded(path, &reason),
+        }
+    }
+
+    /// A datagram whose envelope is sound; `text` is room for what is in a record.
+    fn enveloped(&mut self, path: Path, envelope: Envelope, bytes: &[u8], text: &mut Vec<u8>) {
         let header = envelope.header;
         if header.session.0 != 0
             && let Some(key) = self.sessions.find(header.session)
         {
-            return self.session_datagram(key, path, envelope, bytes);
+            return self.session_datagram(key, path, envelope, bytes, text);
+        }
+        if header.session.0 != 0 || envelope.form != Form::Plain {
+            return self.unopened(path, envelope, bytes, text);
         }
         match envelope.decode(bytes) {
             Err(reason) => self.undecoded(path, &reason),
-            Ok(_) if header.session.0 == 0 => self.handshake_datagram(path, header.packet, bytes),
-            Ok(datagram) => self.unopened(path, envelope, &datagram, bytes),
+            Ok(_) => self.handshake_datagram(path, header.packet, bytes),
         }
     }
 
-    fn undecoded(&mut self, path: Path, reason: &DropReason) {
+    pub(crate) fn undecoded(&mut self, path: Path, reason: &DropReason) {
         self.stats.count_undecoded(reason);
         trace!("{}: dropped a datagram from {}: {reason}", self.who, path.remote);
     }
 
-    pub(crate) fn session_datagram(&mut self, key: SessionKey, path: Path, envelope: Envelope, bytes: &[u8]) {
-        let header = envelope.header;
-        let Some(session) = self.sessions.get_mut(key) else {
+    pub(crate) fn session_datagram(&mut self, key: SessionKey, path: Path, envelope: Envelope, bytes: &[u8], text: &mut Vec<u8>) {
+        let (header, is_record) = (envelope.header, envelope.form == Form::Record);
+        let Self { sessions, cipher, now, .. } = self;
+        let Some(session) = sessions.get_mut(key) else {
             return;
         };
+        if session.sealer.form() != envelope.form {
+            // One of before the start: its keys are gone.
+            return self.stranger(path, header, bytes.len());
+        }
         let standing = session.standing();
         let is_open = match standing {
             Standing::Ended { .. } | Standing::Recorded { .. } => false,
@@ -115,11 +136,22 @@ impl Server {
                 Freshness::Ahead => return self.drop_datagram(path, Dropped::PacketAhead),
             }
         }
-        let datagram = match envelope.decode(bytes) {
+        if is_record && !is_open && !highest {
+            // An ended session answers what is new and nothing else (docs/sealed.md).
+            return self.drop_datagram(path, Dropped::DuplicatePacket);
+        }
+        let Ok(messages) = session.sealer.open(cipher, now.uptime(), bytes, text) else {
+            return self.not_authentic(key, path);
+        };
+        let datagram = match envelope.decode_messages(messages) {
             Ok(datagram) => datagram,
             Err(reason) => return self.undecoded(path, &reason),
         };
         if !is_open {
+            if is_record {
+                // Of one that has ended nothing but this keeps a copy from being answered.
+                session.replay.note(header.packet);
+            }
             return match standing {
                 Standing::Ended { cause } => self.after_the_end(key, cause, path, &datagram, bytes.len()),
                 _ => self.stranger(path, header, bytes.len()),
@@ -165,6 +197,15 @@ impl Server {
         }
         let origin = MessageCx { key, slot, flow, who, packet: header.packet };
         self.act(origin, &datagram);
+    }
+
+    /// A record of a session does not open: it changes nothing but counters, unless there were so many that one might.
+    fn not_authentic(&mut self, key: SessionKey, path: Path) {
+        self.drop_datagram(path, Dropped::NotAuthentic);
+        let is_worn_out = self.sessions.get(key).is_some_and(|session| session.sealer.is_worn_out(&self.cipher));
+        if is_worn_out && self.is_good(key) {
+            self.fail(key, Cause::WornOut);
+        }
     }
 
     /// Acts on the messages of a datagram, in the order that is safe.
@@ -250,7 +291,7 @@ impl Server {
     pub(crate) fn challenge_path(&mut self, key: SessionKey, path: Path, len: usize, highest: bool) {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# Until then the server MUST send to the address proven last, and to the new one fewer bytes than came from it.
-        if !highest || len <= CHALLENGE_LEN {
+        if !highest || len <= self.form().around() + CHALLENGE_LEN {
             return;
         }
         let again = self.config.rto_floor();
@@ -263,7 +304,7 @@ impl Server {
             return self.stats.count_dropped(Dropped::RateLimited);
         };
         debug!("{}: {} may have moved from {} to {}", self.who, session.who(), session.path.remote, path.remote);
-        self.send_to_session_by(key, path, &Message::PathChallenge(PathChallenge { token }));
+        self.send_to_session_by(key, path, &[Message::PathChallenge(PathChallenge { token })]);
     }
 
     /// The PATH_RESPONSEs of a datagram act before anything else in it: what they prove decides whether the rest acts.
@@ -348,7 +389,7 @@ impl Server {
         }
         //= wire-spec.md#6-3-control
         //# A server MUST answer a RELEASE of 19 items or fewer by one RELEASED.
-        let mut parts = items.chunks(Released::ITEMS_MAX);
+        let mut parts = items.chunks(Released::items_max(self.form()));
         let first = parts.next().unwrap_or_default();
         for part in core::iter::once(first).chain(parts) {
             let items = List::of(part);

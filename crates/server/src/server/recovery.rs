@@ -361,7 +361,7 @@ impl Server {
         if self.sessions.get(call.key).is_none() {
             return Err(Status::EINVAL.into());
         }
-        let room = usize::from(call.limit) - Ack::AROUND - TOLD_AROUND;
+        let room = usize::from(call.limit) - Ack::around(self.form()) - TOLD_AROUND;
         let reply = Bytes16(if reply.len() <= room { reply } else { &[] });
         self.answer_with(&Reply::OutcomeTold(OutcomeTold { fate, reply }), Repeatable::Changes)
     }

@@ -15,11 +15,14 @@ use alloc::vec::Vec;
 use cistern_link::Path;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::OVERHEAD;
-use cistern_wire::{AgentId, Bytes8, Datagram, Ended, Fate, Field as _, Header, Hint, Kind, Message, Nack, NackReason, SessionId};
+use cistern_wire::sealed::SealedKind;
+use cistern_wire::{AgentId, Bytes8, Datagram, Ended, Fate, Field as _, Form, Header, Hint, Kind, Message, Nack, NackReason, SessionId};
 use log::{trace, warn};
 
 /// Bytes of a datagram that carries one HINT: its echo, and an empty detail.
 const HINT_LEN: usize = OVERHEAD + Hint::MIN_LEN;
+/// The same in the sealed mode.
+const SEALED_HINT_LEN: usize = SealedKind::Hint.datagram_len();
 
 impl Server {
     /// A valid datagram for a session that is not in the table.
@@ -27,13 +30,17 @@ impl Server {
         self.drop_datagram(path, Dropped::UnknownSession);
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# What is sent without a session MUST be smaller than the datagram that caused it.
-        if len <= HINT_LEN && !bugs::is(Bug::M53) {
+        let answer = if self.form() == Form::Plain { HINT_LEN } else { SEALED_HINT_LEN };
+        if len <= answer && !bugs::is(Bug::M53) {
             return self.stats.count_dropped(Dropped::Amplification);
         }
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# What is sent without a session MUST be limited in rate.
         if !self.hints.allow(self.now) {
             return self.stats.count_dropped(Dropped::RateLimited);
+        }
+        if self.form() != Form::Plain {
+            return self.sealed_hint(path, header);
         }
         // No number of that session is known here: what answers it is told apart by its echo.
         //= wire-spec.md#3-2-packet-numbers
@@ -75,10 +82,7 @@ impl Server {
         if control {
             answers.push(Message::Nack(Nack { nonce: 0, echo, reason, fate: Fate::Unknown }));
         }
-        let packet = session.packets.take();
-        if let Some(packet) = packet.filter(|_| !answers.is_empty()) {
-            self.send_loose(path, header.session, packet, &answers);
-        }
+        self.send_to_session_by(key, path, &answers);
         if let Some(agent) = clone_of {
             self.report_clone(agent, header.session, path);
         }

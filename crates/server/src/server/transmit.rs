@@ -12,14 +12,15 @@ use crate::server::answers::has_room;
 use crate::sessions::SessionKey;
 use crate::sessions::notices::Clock;
 use crate::sessions::notices::Deadline;
-use crate::stats::{Dropped, Stats};
-use crate::transport::SMALL;
+use crate::stats::Stats;
 use crate::transport::lanes::{Front, Lanes, Pool, Travel, Urgency};
+use crate::transport::{SMALL, Sealing};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Path};
+use cistern_seal::Sealer;
 use cistern_wire::limits::DATAGRAM_MIN;
-use cistern_wire::{Header, Kind, Message, Packer, Raw, SessionId};
+use cistern_wire::{Header, Kind, Message, Packer, SessionId};
 use core::time::Duration;
 use log::{trace, warn};
 
@@ -27,7 +28,6 @@ impl Server {
     /// The next datagram, if there is one.
     pub(crate) fn next_datagram(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Path> {
         if let Some(path) = self.transport.next_loose(buf) {
-            Raw::all(buf).for_each(|raw| self.stats.count_out(raw.kind, 1));
             self.stats.count_transmitted(buf.len());
             return Some(path);
         }
@@ -79,24 +79,32 @@ impl Server {
         self.send_loose(path, SessionId(0), packet, &[*message]);
     }
 
-    /// Sends one message of a session by another way than its own.
-    pub(crate) fn send_to_session_by(&mut self, key: SessionKey, path: Path, message: &Message<'_>) {
-        let Some(packet) = self.sessions.get_mut(key).and_then(|session| session.packets.take()) else {
+    /// Sends messages of a session that do not renew by another way than its own, as many as fit the smallest datagram.
+    pub(crate) fn send_to_session_by(&mut self, key: SessionKey, path: Path, messages: &[Message<'_>]) {
+        let Self { sessions, transport, cipher, stats, now, .. } = self;
+        let Some(session) = sessions.get_mut(key) else {
             return;
         };
-        self.send_loose(path, key.id(), packet, &[*message]);
+        if let Some(packet) = session.packets.take().filter(|_| !messages.is_empty()) {
+            let sealing = Sealing { sealer: &mut session.sealer, cipher, now: now.uptime() };
+            transport.push_loose(path, (key.id(), packet), messages, sealing, stats);
+        }
     }
 
-    /// Sends messages that do not renew under `session` and `packet`, as many as fit the smallest datagram.
+    /// Sends messages of plain mode outside of any session that this server knows.
     pub(crate) fn send_loose(&mut self, path: Path, session: SessionId, packet: u64, messages: &[Message<'_>]) {
-        if !self.transport.push_loose(path, session, packet, messages) {
-            self.stats.count_dropped(Dropped::Shed);
-        }
+        let sealing = Sealing { sealer: &mut Sealer::Plain, cipher: &mut self.cipher, now: Duration::ZERO };
+        self.transport.push_loose(path, (session, packet), messages, sealing, &mut self.stats);
+    }
+
+    /// Sends a whole datagram of the sealed mode's handshake.
+    pub(crate) fn send_datagram(&mut self, path: Path, bytes: Vec<u8>) {
+        self.transport.push_datagram(path, bytes, &mut self.stats);
     }
 
     /// Fills `buf` with the session's next datagram, and puts the session into the line again if that was not all.
     fn fill(&mut self, now: Instant, key: SessionKey, buf: &mut Vec<u8>) -> Option<Path> {
-        let Self { sessions, transport, config, stats, delivery, listening, rng, who, .. } = self;
+        let Self { sessions, transport, config, stats, delivery, listening, rng, who, cipher, .. } = self;
         let session = sessions.get_mut(key)?;
         session.in_line = false;
         let good = session.standing().is_good();
@@ -118,7 +126,8 @@ impl Server {
         //= wire-spec.md#3-7-sizes-and-paths
         //# A datagram MUST NOT be longer than agreed in the handshake, nor than 1,232 bytes before that.
         let limit = if small { DATAGRAM_MIN } else { usize::from(session.max_datagram) };
-        let packer = Packer::new(buf, Header { from_server: true, session: key.id(), packet }, limit);
+        let header = Header { from_server: true, session: key.id(), packet };
+        let packer = Packer::of_form(buf, header, limit, session.sealer.form());
         let mut filling = Packing { packer, most: limit, good, stats };
         //= wire-spec.md#11-2-delivery
         //# Neither window W, nor congestion window, nor bulk messages MUST hold up control messages, receipts, NACK or the handshake.
@@ -144,6 +153,7 @@ impl Server {
             session.lanes.clear(transport.pool());
             return None;
         }
+        session.sealer.seal(cipher, now.uptime(), buf);
         if !session.lanes.is_empty() || (due && session.notices.as_ref().is_some_and(|notices| notices.has_due(config))) {
             transport.line_up(key, &mut session.in_line);
         }
@@ -163,9 +173,7 @@ impl Server {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# Before D the server MUST have sent the notice to the four addresses that the session has left last, too.
         for former in former {
-            if let Some(packet) = self.sessions.get_mut(key).and_then(|session| session.packets.take()) {
-                self.send_loose(former, key.id(), packet, copies);
-            }
+            self.send_to_session_by(key, former, copies);
         }
     }
 }

@@ -6,9 +6,11 @@
 //! Leaves to others: what CONFIRM does (the machine).
 
 use crate::sessions::session::Opening;
-use crate::transport::validation::CookieTime;
+use crate::transport::validation::{COOKIE_LEN, CookieTime};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use cistern_link::Instant;
+use alloc::vec::Vec;
+use cistern_link::{Instant, Path};
 use cistern_wire::{AgentId, SessionId, StoreId};
 use core::time::Duration;
 use hashbrown::HashMap;
@@ -27,8 +29,19 @@ pub(crate) struct HalfOpen {
     pub(crate) seen: (StoreId, u8, u64),
     /// By which it was asked for.
     pub(crate) cookie: CookieTime,
+    /// Of the sealed mode.
+    pub(crate) sealed: Option<Box<Welcomed>>,
     /// Whether its agent was told that another session goes on: then this one is never opened.
     pub(crate) refused: bool,
+}
+
+/// What was sent to whoever was offered a session of the sealed mode.
+#[derive(Debug)]
+pub(crate) struct Welcomed {
+    /// With which it asked.
+    pub(crate) cookie: [u8; COOKIE_LEN],
+    /// WELCOME.
+    pub(crate) datagram: Vec<u8>,
 }
 
 // However many strangers ask, what is kept for them is small.
@@ -39,6 +52,8 @@ const _: () = assert!(size_of::<HalfOpen>() <= 320);
 pub(crate) struct HalfOpens {
     table: HashMap<SessionId, HalfOpen>,
     newest: HashMap<AgentId, SessionId>,
+    /// Those of the sealed mode by their handshakes.
+    by_handshake: HashMap<u64, SessionId>,
     /// By age; what is gone may still be named.
     order: VecDeque<SessionId>,
 }
@@ -60,14 +75,22 @@ impl HalfOpens {
         self.find(now, id)
     }
 
+    /// The WELCOME of an OPEN that comes again: its cookie was taken once, from its address, for its handshake.
+    pub(crate) fn welcome_again(&mut self, now: Instant, path: Path, handshake: u64, cookie: &[u8; COOKIE_LEN]) -> Option<&[u8]> {
+        let id = *self.by_handshake.get(&handshake)?;
+        let half = self.find(now, id).filter(|half| half.opening.path.remote == path.remote)?;
+        half.sealed.as_ref().filter(|sealed| sealed.cookie == *cookie).map(|sealed| &sealed.datagram[..])
+    }
+
     /// Takes one in, at most `max` in all, in place of the one that its agent has.
     pub(crate) fn insert(&mut self, now: Instant, half: HalfOpen, max: usize) {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# A HELLO MUST NOT do more than leave one half-open session for its agent, for 5 s.
         let Opening { id, agent, .. } = half.opening;
-        if let Some(former) = self.newest.insert(agent, id) {
-            self.table.remove(&former);
+        if let Some(former) = self.newest.get(&agent).copied() {
+            self.take(former);
         }
+        self.newest.insert(agent, id);
         while let Some(oldest) = self.order.front().copied() {
             let keeps = self.table.get(&oldest).is_some_and(|half| stands(half, now));
             if keeps && self.table.len() < max && self.order.len() < 2 * max {
@@ -76,6 +99,9 @@ impl HalfOpens {
             self.order.pop_front();
             self.take(oldest);
         }
+        if half.sealed.is_some() {
+            self.by_handshake.insert(half.opening.handshake, id);
+        }
         self.table.insert(id, half);
         self.order.push_back(id);
     }
@@ -83,9 +109,12 @@ impl HalfOpens {
     /// It is open, or not wanted any more.
     pub(crate) fn take(&mut self, id: SessionId) -> Option<HalfOpen> {
         let half = self.table.remove(&id)?;
-        let agent = half.opening.agent;
+        let Opening { agent, handshake, .. } = half.opening;
         if self.newest.get(&agent) == Some(&id) {
             self.newest.remove(&agent);
+        }
+        if self.by_handshake.get(&handshake) == Some(&id) {
+            self.by_handshake.remove(&handshake);
         }
         Some(half)
     }

@@ -359,6 +359,7 @@ mod tests {
             lease_us: 2_000_000,
             received: ReplayWindow::starting_at(1),
             sent: PacketCounter::starting_at(1),
+            sealer: cistern_seal::Sealer::Plain,
             now: Instant::new(1, 1),
             path: Path::to(SocketAddr::from(([127, 0, 0, 1], 1))),
             max_datagram: 1_232,

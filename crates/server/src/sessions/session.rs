@@ -22,6 +22,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, PacketCounter, Path, ReplayWindow, ReplyCache};
+use cistern_seal::Sealer;
 use cistern_wire::{AgentId, Fate, Handle, ObjectId, SessionId};
 use core::cell::Cell;
 use core::fmt;
@@ -61,6 +62,8 @@ pub(crate) struct Session {
     pub(crate) max_datagram: u16,
     /// Whether it stands in the line of sessions that have something to send, or may not yet.
     pub(crate) in_line: bool,
+    /// What protects its datagrams; of one of before the start nothing does.
+    pub(crate) sealer: Sealer,
     /// Numbers of the datagrams sent.
     pub(crate) packets: PacketCounter,
     /// Numbers of the datagrams received.
@@ -100,6 +103,7 @@ pub(crate) struct Opening {
     /// Numbers of the agent's datagrams in it, and of the server's.
     pub(crate) received: ReplayWindow,
     pub(crate) sent: PacketCounter,
+    pub(crate) sealer: Sealer,
     pub(crate) now: Instant,
     pub(crate) path: Path,
     pub(crate) max_datagram: u16,
@@ -111,7 +115,7 @@ pub(crate) struct Opening {
 }
 
 // An idle session may cost 512 bytes with its places in the tables.
-const _: () = assert!(size_of::<Session>() <= 328);
+const _: () = assert!(size_of::<Session>() <= 336);
 
 impl Session {
     /// A session whose record is on the way to the store: nothing is sent in it before that is durable, for it keeps its place in the line.
@@ -132,6 +136,7 @@ impl Session {
             round_trip_us: micros(from.round_trip),
             max_datagram: from.max_datagram,
             in_line: true,
+            sealer: from.sealer,
             packets: from.sent,
             replay: from.received,
             cache: ReplyCache::new(from.window),
@@ -158,6 +163,7 @@ impl Session {
             lease_us: micros(lease),
             received: ReplayWindow::starting_at(1),
             sent: PacketCounter::starting_at(1),
+            sealer: Sealer::Plain,
             now,
             path: NOWHERE,
             max_datagram: 0,
@@ -264,7 +270,7 @@ impl Session {
         // Exhaustive, so that a new field is looked at.
         let Self {
             id, handle, agent, incarnation, label, lease_us, opened_ns, round_trip_us, path, max_datagram, roaming, reported, standing, heard,
-            principal: _, slot: _, flow: _, outcomes: _, in_line: _, packets: _, replay: _, cache: _, lanes: _, notices: _,
+            principal: _, slot: _, flow: _, outcomes: _, in_line: _, sealer: _, packets: _, replay: _, cache: _, lanes: _, notices: _,
         } = self;
         // A move that is under way is neither here nor there: it is noted when a datagram comes from elsewhere, whatever that renews.
         let left = roaming.as_ref().map(|roaming| roaming.left());
@@ -363,6 +369,7 @@ mod tests {
             lease_us: 2_000_000,
             received: ReplayWindow::starting_at(1),
             sent: PacketCounter::starting_at(1),
+            sealer: Sealer::Plain,
             now: Instant::new(1, 1),
             path: Path::to(SocketAddr::from(([127, 0, 0, 1], 1))),
             max_datagram: 1_232,

@@ -32,6 +32,8 @@ pub enum Cause {
     Reclaimed,
     /// Its agent did not come back in time after a restart (section 11.7).
     NotReclaimed,
+    /// So many of its datagrams were forged that one might have been believed soon (`docs/sealed.md`).
+    WornOut,
 }
 
 impl Cause {
@@ -48,6 +50,7 @@ impl Cause {
             Self::ReclaimConflict => "reclaimed what another agent reclaimed, too",
             Self::Reclaimed => "reclaimed",
             Self::NotReclaimed => "not reclaimed in time",
+            Self::WornOut => "too many forged datagrams",
         }
     }
 

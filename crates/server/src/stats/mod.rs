@@ -38,6 +38,10 @@ drops! {
     UnknownSession "unknown_session",
     /// The session is half-open, and the datagram does not begin with CONFIRM.
     NotOpen "not_open",
+    /// A record that does not open, or a handshake datagram that nobody made who knows the server's key.
+    NotAuthentic "not_authentic",
+    /// The cookie of an OPEN has paid for a Diffie-Hellman already.
+    CookieUsed "cookie_used",
     /// The packet number came before: a copy.
     DuplicatePacket "duplicate_packet",
     /// The packet number is too old to be told from a copy.

@@ -7,11 +7,14 @@ pub(crate) mod lanes;
 pub(crate) mod validation;
 
 use crate::ids::SessionKey;
+use crate::stats::{Dropped, Stats};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cistern_link::{PacketCounter, Path};
+use cistern_seal::{Cipher, Sealer};
 use cistern_wire::limits::DATAGRAM_MIN;
 use cistern_wire::{Header, Message, Packer, SessionId};
+use core::time::Duration;
 use lanes::Pool;
 
 /// Most datagrams without a session's queue that wait; beyond, they are dropped and counted.
@@ -26,6 +29,14 @@ pub(crate) const SMALL: u16 = DATAGRAM_MIN as u16;
 struct LooseDatagram {
     path: Path,
     bytes: Vec<u8>,
+}
+
+/// By what a datagram of a session is sealed, and when.
+#[derive(Debug)]
+pub(crate) struct Sealing<'a> {
+    pub(crate) sealer: &'a mut Sealer,
+    pub(crate) cipher: &'a mut Cipher,
+    pub(crate) now: Duration,
 }
 
 /// What waits to be sent.
@@ -73,21 +84,39 @@ impl Transport {
         self.handshakes.take()
     }
 
-    /// Keeps a datagram of `session` and `packet` with as many of `messages` as fit the smallest one; none of them renews. False: too many
-    /// wait.
-    pub(crate) fn push_loose(&mut self, path: Path, session: SessionId, packet: u64, messages: &[Message<'_>]) -> bool {
+    /// Keeps a datagram of a session, by its id, and a packet number with as many of `messages` as fit the smallest one; none of them renews.
+    pub(crate) fn push_loose(
+        &mut self,
+        path: Path,
+        (session, packet): (SessionId, u64),
+        messages: &[Message<'_>],
+        Sealing { sealer, cipher, now }: Sealing<'_>,
+        stats: &mut Stats,
+    ) {
         assert!(!messages.iter().any(|m| m.kind().renews()), "what renews is of a session, and goes by its line");
         if self.loose.len() >= LOOSE_MAX {
-            return false;
+            return stats.count_dropped(Dropped::Shed);
         }
         let mut bytes = self.spare.pop().unwrap_or_default();
-        let mut packer = Packer::new(&mut bytes, Header { from_server: true, session, packet }, DATAGRAM_MIN);
+        let header = Header { from_server: true, session, packet };
+        let mut packer = Packer::of_form(&mut bytes, header, DATAGRAM_MIN, sealer.form());
         for message in messages {
-            packer.push(message);
+            if packer.push(message) {
+                stats.count_out(message.kind(), 1);
+            }
         }
         packer.finish();
+        // At once, so that numbers are sealed in the order in which they are taken.
+        sealer.seal(cipher, now, &mut bytes);
         self.loose.push_back(LooseDatagram { path, bytes });
-        true
+    }
+
+    /// Keeps a whole datagram.
+    pub(crate) fn push_datagram(&mut self, path: Path, bytes: Vec<u8>, stats: &mut Stats) {
+        if self.loose.len() >= LOOSE_MAX {
+            return stats.count_dropped(Dropped::Shed);
+        }
+        self.loose.push_back(LooseDatagram { path, bytes });
     }
 
     /// Copies the next datagram without a session's queue into `buf`.

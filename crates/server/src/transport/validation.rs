@@ -24,6 +24,11 @@ pub(crate) const COOKIE_LEN: usize = 24;
 pub(crate) struct CookieTime(u64);
 
 impl CookieTime {
+    /// That of a cookie which is of this age now.
+    pub(crate) fn of(now: Instant, age: Duration) -> Self {
+        Self(now.boot_ns.saturating_sub(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
     /// How long ago the cookie was made; for a HELLO that brings it, no less than the round trip to its sender.
     pub(crate) const fn age(self, now: Instant) -> Duration {
         Duration::from_nanos(now.boot_ns.saturating_sub(self.0))

@@ -26,6 +26,7 @@ mod rescue;
 mod restart;
 mod rights;
 mod rights_model;
+mod sealed;
 mod shares;
 mod sharing;
 mod slices;

@@ -1,0 +1,115 @@
+//! What an agent that seals needs to open its sessions: who has its key, and which server it means (`docs/sealed.md`).
+//!
+//! Decides the bytes of ASK and OPEN. The agent has no private key: a [`Handshaker`] makes and reads the messages that need it.
+//! Invariant: one OPEN is made of one ephemeral key; what is sent again has the same bytes but for its number and its check.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use cistern_link::Instant;
+use cistern_seal::key::KeyId;
+use cistern_seal::record::Chain;
+use cistern_seal::work::{Beginning, Handshaker};
+use cistern_seal::{FirstCheck, Psk, PublicKey, Sealer, SessionKeys};
+use cistern_wire::sealed::{
+    MAC_LEN, OpenPayload, SealedAsk, SealedDatagram, SealedHandshake, SealedKind, SealedOpen, WelcomePayload, Zeros, prologue,
+};
+use cistern_wire::{Direction, SessionId};
+use core::fmt;
+use core::ops::Range;
+
+/// Bytes of a cookie of the sealed mode.
+pub(crate) const COOKIE_LEN: usize = 24;
+/// Where the packet number stands in a header.
+const PACKET: Range<usize> = 12..20;
+
+/// By what an agent opens sealed sessions; one that has it knows no others.
+pub struct Keys {
+    holder: Box<dyn Handshaker + Send>,
+    server: PublicKey,
+    id: KeyId,
+    check: FirstCheck,
+    psk: ([u8; 8], Psk),
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keys").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+impl Keys {
+    /// With whoever has the agent's key, and the key of the server.
+    #[must_use]
+    pub fn new(holder: impl Handshaker + Send + 'static, server: PublicKey) -> Self {
+        let (id, check) = (KeyId::of(&server), FirstCheck::of(&server));
+        Self { holder: Box::new(holder), server, id, check, psk: ([0; 8], Psk::none()) }
+    }
+
+    /// With a secret, too, that the server knows by `id`.
+    #[must_use]
+    pub fn with_psk(self, id: [u8; 8], psk: Psk) -> Self {
+        Self { psk: (id, psk), ..self }
+    }
+
+    /// Whether a handshake datagram was made by somebody who knows the server's key.
+    pub(crate) fn hold(&self, datagram: &[u8]) -> bool {
+        self.check.holds(datagram)
+    }
+
+    /// Writes ASK.
+    pub(crate) fn ask(&self, handshake: u64, packet: u64, buf: &mut Vec<u8>) {
+        let ask = SealedAsk { handshake, key_id: self.id.0, room: Zeros, mac1: [0; MAC_LEN] };
+        self.write(packet, ask, buf);
+    }
+
+    /// Begins a handshake under an ephemeral key of its own, and writes its OPEN. False: the server's key is none.
+    pub(crate) fn open(
+        &mut self,
+        handshake: u64,
+        cookie: [u8; COOKIE_LEN],
+        packet: u64,
+        payload: &OpenPayload<'_>,
+        buf: &mut Vec<u8>,
+    ) -> bool {
+        let (key_id, psk_id, mac1) = (self.id.0, self.psk.0, [0; MAC_LEN]);
+        let open = SealedOpen { handshake, key_id, cookie, psk_id, ephemeral: [0; 32], agent_key: [0; 48], payload: [0; 216], mac1 };
+        self.write(packet, open, buf);
+        let payload: [u8; OpenPayload::OPEN_LEN] = payload.padded();
+        let message = prologue(buf).and_then(|prologue| {
+            let beginning = Beginning::Open(&self.server, &self.psk.1);
+            self.holder.begin(&beginning, &prologue, &payload).ok()
+        });
+        let (Some(message), Some(room)) = (message, SealedKind::Open.message().and_then(|place| buf.get_mut(place))) else {
+            buf.clear();
+            return false;
+        };
+        room.copy_from_slice(&message);
+        self.check.complete(buf);
+        true
+    }
+
+    /// Numbers an OPEN anew, that is sent again.
+    pub(crate) fn number(&self, packet: u64, open: &mut [u8]) {
+        if let Some(place) = open.get_mut(PACKET) {
+            place.copy_from_slice(&packet.to_be_bytes());
+        }
+        self.check.complete(open);
+    }
+
+    /// Takes WELCOME: what it says, and the chain of the session's keys, if it answers the OPEN that was made last.
+    pub(crate) fn finish(&mut self, welcome: &[u8]) -> Option<(WelcomePayload, Chain)> {
+        let message = welcome.get(SealedKind::Welcome.message()?)?;
+        let (payload, chain) = self.holder.finish(message).ok()?;
+        Some((WelcomePayload::of(&payload).ok()?, chain))
+    }
+
+    fn write(&self, packet: u64, body: impl Into<SealedHandshake>, buf: &mut Vec<u8>) {
+        SealedDatagram::new(SessionId(0), packet, body).write(buf);
+        self.check.complete(buf);
+    }
+}
+
+/// The agent's sealer of a session whose handshake has just ended.
+pub(crate) fn sealer(chain: &Chain, now: Instant) -> Sealer {
+    Sealer::Sealed(Box::new(SessionKeys::new(chain, Direction::Agent, now.uptime())))
+}

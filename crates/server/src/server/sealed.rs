@@ -1,0 +1,317 @@
+//! The handshake of the sealed mode: ASK, OPEN, RESUME, and what workers say of it (`docs/sealed.md`).
+//!
+//! Decides, between a worker's reading and its writing, who is offered a session: whose key is known, and who would be offered one in plain
+//! mode. Before that nothing is kept but a place among the jobs; after it, a half-open session. Invariants: no Diffie-Hellman is computed
+//! here; every answer is smaller than its cause. Leaves to others: cookies and bounds (`gate`), terms (`handshake`), CONFIRM (`opening`).
+
+use crate::gate::{Entered, Gate, Job};
+use crate::principals::PrincipalId;
+use crate::server::Server;
+use crate::server::handshake::{BUSY_RETRY_MS, terms};
+use crate::sessions::half_open::{HalfOpen, Welcomed};
+use crate::stats::Dropped;
+use crate::transport::validation::CookieTime;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use cistern_link::{Instant, Path};
+use cistern_seal::work::{JobId, SealDone, SealWork};
+use cistern_seal::{Chain, Cipher, FirstCheck, Psk, PublicKey, Sealer, SessionKeys};
+use cistern_wire::limits::VERSION;
+use cistern_wire::sealed::{
+    MAC_LEN, OpenPayload, OpenStatus, SUITE, SealedChallenge, SealedDatagram, SealedHandshake, SealedHint, SealedKind, SealedOpen,
+    SealedRefusal, SealedRefuse, SealedWelcome, WelcomePayload, Zeros,
+};
+use cistern_wire::{AgentId, Direction, Handle, Header, Hello, RefuseReason, SessionId, StoreId, Welcome};
+use log::debug;
+
+impl Server {
+    /// The same server in the sealed mode: it sends and takes nothing in clear. `keys` are the public halves of those that its workers have.
+    #[must_use]
+    pub fn sealed(mut self, keys: &[PublicKey], cipher: Cipher) -> Self {
+        let gate = Gate::new(self.now, &mut self.rng, keys);
+        Self { gate: Some(Box::new(gate)), cipher, ..self }
+    }
+
+    /// A secret that agents may name by `id` and mix in.
+    pub fn know_secret(&mut self, now: Instant, id: [u8; 8], secret: &Psk) {
+        self.step(now, |server| server.gate.iter_mut().for_each(|gate| gate.know_secret(id, secret.clone())));
+    }
+
+    /// The next work for a worker; what it makes of it comes back by [`Server::seal_done`]. Ask only for as much as can be done soon: what is
+    /// not asked for waits here, where hosts take turns.
+    pub fn poll_seal_work(&mut self) -> Option<SealWork> {
+        self.gate.as_mut()?.poll()
+    }
+
+    /// Takes a worker's word; in any order of jobs.
+    pub fn seal_done(&mut self, now: Instant, done: SealDone) {
+        self.step(now, |server| match done {
+            SealDone::Read { job, peer, payload } => server.was_read(job, peer, &payload),
+            SealDone::Written { job, message, chain } => server.was_written(job, &message, &chain),
+            SealDone::Failed { job } => {
+                if let Some(job) = server.end_job(job) {
+                    server.drop_datagram(job.path, Dropped::NotAuthentic);
+                }
+            }
+        });
+    }
+
+    /// A handshake datagram.
+    pub(crate) fn sealed_handshake(&mut self, path: Path, bytes: &[u8]) {
+        let datagram = match SealedDatagram::at_server(bytes) {
+            Ok(datagram) => datagram,
+            Err(reason) => return self.undecoded(path, &reason),
+        };
+        let (id, handshake) = match &datagram.body {
+            SealedHandshake::Ask(ask) => (ask.key_id, ask.handshake),
+            SealedHandshake::Open(open) => (open.key_id, open.handshake),
+            SealedHandshake::Resume(resume) => (resume.key_id, resume.handshake),
+            // The decoder lets no server's through.
+            _ => return,
+        };
+        let Some(check) = self.gate.as_ref().and_then(|gate| gate.check(id, bytes)).cloned() else {
+            return self.drop_datagram(path, Dropped::NotAuthentic);
+        };
+        let cause = Asked { path, echo: datagram.header.packet, handshake, check, len: bytes.len() };
+        let (lowest, highest) = datagram.versions;
+        if !(lowest..=highest).contains(&VERSION) || datagram.suite != SUITE {
+            return self.refuse_sealed(&cause, SealedRefusal::Version);
+        }
+        match &datagram.body {
+            SealedHandshake::Open(open) => self.sealed_open(&cause, open, bytes),
+            // Nothing is kept by which a session could be resumed: the agent opens another.
+            SealedHandshake::Resume(_) => self.refuse_sealed(&cause, SealedRefusal::Resume),
+            _ => self.sealed_challenge(&cause),
+        }
+    }
+
+    fn sealed_open(&mut self, cause: &Asked, open: &SealedOpen, bytes: &[u8]) {
+        let (now, path) = (self.now, cause.path);
+        if let Some(welcome) = self.half_open.welcome_again(now, path, open.handshake, &open.cookie) {
+            let datagram = welcome.to_vec();
+            return self.send_datagram(path, datagram);
+        }
+        let (Some(gate), Some(message)) = (self.gate.as_mut(), SealedKind::Open.message()) else {
+            return;
+        };
+        match gate.enter(now, path, cause.echo, open, bytes, message) {
+            Entered::Begun => {}
+            Entered::Stale | Entered::Forged => self.sealed_challenge(cause),
+            Entered::Used => self.drop_datagram(path, Dropped::CookieUsed),
+            Entered::Busy => self.refuse_sealed(cause, SealedRefusal::Busy),
+        }
+    }
+
+    /// Answers by a cookie; nothing is kept.
+    fn sealed_challenge(&mut self, cause: &Asked) {
+        let Asked { path, echo, handshake, .. } = *cause;
+        if let Some(cookie) = self.gate.as_ref().map(|gate| gate.cookie(self.now, path, handshake)) {
+            self.answer_sealed(cause, SealedChallenge { handshake, echo, cookie, mac1: [0; MAC_LEN] });
+        }
+    }
+
+    fn refuse_sealed(&mut self, cause: &Asked, reason: SealedRefusal) {
+        let Asked { path, echo, handshake, .. } = *cause;
+        debug!("{}: refused a handshake from {}: {reason}", self.who, path.remote);
+        let retry_ms = if reason == SealedRefusal::Busy { BUSY_RETRY_MS } else { 0 };
+        let refuse = SealedRefuse { handshake, echo, reason, reserved: Zeros, retry_ms, room: Zeros, mac1: [0; MAC_LEN] };
+        self.answer_sealed(cause, refuse);
+    }
+
+    /// Answers whoever has not proven its address, if that may be.
+    fn answer_sealed(&mut self, cause: &Asked, body: impl Into<SealedHandshake>) {
+        let body = body.into();
+        if self.may_answer(cause.path, body.kind().datagram_len(), cause.len) {
+            self.send_sealed(cause.path, SessionId(0), body, &cause.check);
+        }
+    }
+
+    /// A record of a session that is not known.
+    pub(crate) fn sealed_hint(&mut self, path: Path, header: Header) {
+        if let Some(check) = self.gate.as_ref().and_then(|gate| gate.first_check()).cloned() {
+            self.send_sealed(path, header.session, SealedHint { echo: header.packet, mac1: [0; MAC_LEN] }.into(), &check);
+        }
+    }
+
+    fn send_sealed(&mut self, path: Path, session: SessionId, body: SealedHandshake, check: &FirstCheck) {
+        let Some(packet) = self.transport.handshake_packet() else {
+            return;
+        };
+        let mut bytes = Vec::new();
+        SealedDatagram::new(session, packet, body).write(&mut bytes);
+        if body.kind().has_mac1() {
+            check.complete(&mut bytes);
+        }
+        self.send_datagram(path, bytes);
+    }
+
+    fn end_job(&mut self, job: JobId) -> Option<Job> {
+        self.offers.remove(&job);
+        self.gate.as_mut()?.end(job)
+    }
+
+    /// A worker has read OPEN: its sender had this key once; whether it is there now is not known.
+    fn was_read(&mut self, id: JobId, peer: Option<PublicKey>, payload: &[u8]) {
+        let Some((gate, job)) = self.gate.as_ref().and_then(|gate| Some((gate, gate.job(id)?))) else {
+            return;
+        };
+        let (Some(key), Ok(payload), Some(psk)) = (peer, OpenPayload::of(payload), gate.secret(job.psk_id)) else {
+            let path = job.path;
+            return self.drop_job(id, path, Dropped::BadHello);
+        };
+        let (path, handshake, age) = (job.path, job.handshake, gate.age(self.now, job));
+        let principal = self.principals.of_key(key.as_bytes());
+        let welcomed = Welcomed { cookie: job.cookie, datagram: Vec::new() };
+        let hello = hello_of(&payload, key.agent(payload.instance), handshake);
+        let cookie = CookieTime::of(self.now, age);
+        let admitted = match principal {
+            None => Err(OpenStatus::UnknownKey),
+            Some(principal) if self.is_revoked(principal) => Err(OpenStatus::Revoked),
+            Some(principal) => self.admit(path, hello.agent, hello.incarnation).map(|()| principal).map_err(status_of),
+        };
+        let answer = match admitted {
+            Ok(_) if self.half_open.of_agent(self.now, hello.agent).is_some_and(|half| cookie < half.cookie) => {
+                return self.drop_job(id, path, Dropped::OldHandshake);
+            }
+            Ok(principal) => {
+                let mut half = HalfOpen { sealed: Some(Box::new(welcomed)), ..self.half_open_of(path, &hello, cookie) };
+                half.opening.principal = principal;
+                let terms = terms(&self.config, self.identity, &half.opening, 0);
+                self.offers.insert(id, half);
+                payload_of(&terms)
+            }
+            Err(status) => {
+                debug!("{}: refused a handshake from {}: {status}", self.who, path.remote);
+                refusal(status)
+            }
+        };
+        if let Some(gate) = &mut self.gate {
+            gate.go_on(SealWork::Write { job: id, psk, payload: answer.padded() });
+        }
+    }
+
+    /// Whether a principal's key was withdrawn: it is offered nothing, and what it was offered is nothing.
+    pub(crate) fn is_revoked(&self, who: PrincipalId) -> bool {
+        self.principals.get(who).is_some_and(|record| record.revoked)
+    }
+
+    fn drop_job(&mut self, id: JobId, path: Path, reason: Dropped) {
+        self.end_job(id);
+        if let Some(gate) = &mut self.gate {
+            gate.go_on(SealWork::Drop { job: id });
+        }
+        self.drop_datagram(path, reason);
+    }
+
+    /// A worker has written WELCOME: the session is half-open, unless it is refused.
+    fn was_written(&mut self, id: JobId, message: &[u8], chain: &Chain) {
+        let offer = self.offers.remove(&id);
+        let Some(Job { path, handshake, echo, .. }) = self.end_job(id) else {
+            return;
+        };
+        let (Some((ephemeral, payload)), Some(packet)) = (message.split_first_chunk(), self.transport.handshake_packet()) else {
+            return;
+        };
+        let Ok(payload) = payload.try_into() else {
+            return;
+        };
+        let mut bytes = Vec::new();
+        SealedDatagram::new(SessionId(0), packet, SealedWelcome { handshake, echo, ephemeral: *ephemeral, payload }).write(&mut bytes);
+        if let Some(mut half) = offer {
+            half.opening.now = self.now;
+            half.opening.sealer = Sealer::Sealed(Box::new(SessionKeys::new(chain, Direction::Server, self.now.uptime())));
+            half.sealed.iter_mut().for_each(|sealed| sealed.datagram.clone_from(&bytes));
+            self.half_open.insert(self.now, half, self.config.opening_max as usize);
+        }
+        self.send_datagram(path, bytes);
+    }
+}
+
+/// A handshake datagram that is answered.
+struct Asked {
+    path: Path,
+    echo: u64,
+    handshake: u64,
+    /// With what the answer ends.
+    check: FirstCheck,
+    len: usize,
+}
+
+/// What plain mode would be told: an agent is a key and an instance of it. Packet numbers of a sealed session begin at 1.
+const fn hello_of<'a>(payload: &OpenPayload<'a>, agent: AgentId, handshake: u64) -> Hello<'a> {
+    Hello {
+        incarnation: payload.incarnation,
+        boot: payload.boot,
+        store: payload.store,
+        epoch: payload.epoch,
+        server_incarnation: payload.server_incarnation,
+        window: payload.window,
+        max_datagram: payload.max_datagram,
+        features: payload.features,
+        lease_us: payload.lease_us,
+        first_packet: 1,
+        label: payload.label,
+        ..Hello::new(agent, handshake)
+    }
+}
+
+/// What WELCOME says, where plain mode would say `terms`.
+const fn payload_of(terms: &Welcome) -> WelcomePayload {
+    WelcomePayload {
+        status: OpenStatus::Opened,
+        version: terms.version,
+        version_min: VERSION,
+        version_max: VERSION,
+        session: terms.session,
+        handle: terms.handle,
+        store: terms.store,
+        epoch: terms.epoch,
+        server_incarnation: terms.server_incarnation,
+        features: terms.features,
+        lease_us: terms.lease_us,
+        delta_ppm: terms.delta_ppm,
+        epsilon_us: terms.epsilon_us,
+        delivery_timeout_us: terms.delivery_timeout_us,
+        window: terms.window,
+        max_datagram: terms.max_datagram,
+        roster: 0,
+        retry_ms: 0,
+    }
+}
+
+/// What WELCOME says to whom it offers nothing.
+const fn refusal(status: OpenStatus) -> WelcomePayload {
+    let retry_ms = match status {
+        OpenStatus::Busy | OpenStatus::Limit | OpenStatus::Ahead => BUSY_RETRY_MS,
+        OpenStatus::Opened | OpenStatus::UnknownKey | OpenStatus::Revoked | OpenStatus::Superseded => 0,
+    };
+    WelcomePayload {
+        status,
+        version: VERSION,
+        version_min: VERSION,
+        version_max: VERSION,
+        session: SessionId(0),
+        handle: Handle(0),
+        store: StoreId([0; 16]),
+        epoch: 0,
+        server_incarnation: 0,
+        features: 0,
+        lease_us: 0,
+        delta_ppm: 0,
+        epsilon_us: 0,
+        delivery_timeout_us: 0,
+        window: 0,
+        max_datagram: 0,
+        roster: 0,
+        retry_ms,
+    }
+}
+
+const fn status_of(reason: RefuseReason) -> OpenStatus {
+    match reason {
+        RefuseReason::Superseded => OpenStatus::Superseded,
+        RefuseReason::Crowded => OpenStatus::Limit,
+        RefuseReason::Ahead => OpenStatus::Ahead,
+        RefuseReason::Busy | RefuseReason::Stopping | RefuseReason::Version => OpenStatus::Busy,
+    }
+}
