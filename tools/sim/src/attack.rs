@@ -17,12 +17,15 @@ use cistern_wire::{
     NackReason, ObjectId, Packer, Reclaim, ReclaimComplete, ReclaimItem, Release, ReleaseItem, Reply, SessionId, StoreId, Want, Welcome,
 };
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Largest datagram that an attacker sends.
 const DATAGRAM_MAX: usize = 1_232;
 /// Grants remembered of each agent.
 const GRANTS_MAX: usize = 8;
+/// Sealed datagrams remembered.
+const TAMPERED_MAX: usize = 64;
 /// The first packet number of an insider's sessions.
 const FIRST: u64 = 1 << 30;
 /// HELLOs after which an insider gives a handshake up.
@@ -101,6 +104,41 @@ struct Opening {
     incarnation: u64,
     former: Vec<FormerClaim>,
     cookie: Option<Vec<u8>>,
+}
+
+/// Whoever sees all sealed datagrams, and can send them, changed or not, in anybody's name: what it sends changes nothing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tamperer {
+    /// The newest datagrams: the agent, whether it sent them, and they.
+    seen: VecDeque<(usize, bool, Bytes)>,
+}
+
+impl Tamperer {
+    /// A datagram goes by.
+    pub(crate) fn note(&mut self, agent: usize, up: bool, bytes: &[u8]) {
+        self.seen.truncate(TAMPERED_MAX - 1);
+        self.seen.push_front((agent, up, Bytes::copy_from_slice(bytes)));
+    }
+
+    /// What it sends next: which agent it is about, whether it goes to the server, and what it is.
+    pub(crate) fn acts(&self, rng: &mut SimRng, agents: usize) -> Option<(usize, bool, Vec<u8>)> {
+        let (agent, up, bytes) = self.seen.get(rng.index(self.seen.len().max(1)))?;
+        let mut bytes = bytes.to_vec();
+        let (place, cut) = (rng.index(bytes.len()), rng.index(bytes.len().min(40)) + 1);
+        match rng.below(8) {
+            // As it was, to whom it was meant, or to another, or back.
+            0 => {}
+            1 => return Some((rng.index(agents), *up, bytes)),
+            2 => return Some((*agent, !up, bytes)),
+            3 => bytes.truncate(bytes.len() - cut),
+            4 => bytes.push(0),
+            // Under another number, in another generation, of another session, or with another text.
+            5 => bytes[19] = bytes[19].wrapping_add(1),
+            6 => bytes[3] ^= 2,
+            _ => bytes[place] ^= 1 << rng.below(8),
+        }
+        Some((*agent, *up, bytes))
+    }
 }
 
 /// An attacker at work.

@@ -37,6 +37,7 @@ pub mod report;
 pub mod rng;
 pub mod run;
 pub mod script;
+pub mod sealing;
 pub mod shrink;
 pub mod trace;
 pub mod users;

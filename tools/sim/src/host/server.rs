@@ -9,6 +9,7 @@ use crate::disk::Disk;
 use crate::host::Process;
 use crate::plan::DiskPlan;
 use crate::rng::SimRng;
+use crate::sealing::{SealWorker, Sealing};
 use cistern_link::Instant;
 use cistern_server::store::{Answer, Loaded, Query, StoreEvent, StoreWork};
 use cistern_server::{Config, Server};
@@ -49,6 +50,8 @@ pub struct ServerHost {
     pub said: VecDeque<StoreEvent>,
     /// Whether the next write fails.
     pub broken: bool,
+    /// Its worker for the sealed mode.
+    pub sealer: Option<SealWorker>,
     /// How likely a question fails, in parts per million.
     pub read_error_ppm: u64,
     /// How much longer everything takes.
@@ -59,13 +62,22 @@ pub struct ServerHost {
     plan: DiskPlan,
     seeds: SimRng,
     timing: SimRng,
+    /// The sealed mode, and how many agents' keys are known.
+    sealing: Option<(Sealing, usize)>,
     syncing: bool,
 }
 
 impl ServerHost {
     /// A machine whose process was not started yet, with an empty disk.
     #[must_use]
-    pub fn new(config: Config, clock: NodeClock, plan: DiskPlan, inbox_max: usize, rng: &SimRng) -> Self {
+    pub fn new(
+        config: Config,
+        clock: NodeClock,
+        plan: DiskPlan,
+        inbox_max: usize,
+        rng: &SimRng,
+        sealing: Option<(Sealing, usize)>,
+    ) -> Self {
         Self {
             core: None,
             clock,
@@ -73,6 +85,7 @@ impl ServerHost {
             disk: Disk::default(),
             said: VecDeque::new(),
             broken: false,
+            sealer: None,
             read_error_ppm: 0,
             slower: 0,
             stalled_until: 0,
@@ -80,6 +93,7 @@ impl ServerHost {
             plan,
             seeds: rng.fork("server seeds"),
             timing: rng.fork("disk"),
+            sealing,
             syncing: false,
         }
     }
@@ -94,7 +108,12 @@ impl ServerHost {
         let seed = self.seeds.seed();
         let reading = self.clock.at(crate::observe::True(now));
         let core = Server::new(reading, unix_ns, STORE, self.config.clone(), seed);
-        self.core = Some(core.expect("settings of plans are legal"));
+        let mut core = core.expect("settings of plans are legal");
+        if let Some((sealing, _)) = &self.sealing {
+            core = sealing.server(core);
+            self.sealer = Some(SealWorker::new(sealing.clone(), SimRng::new(self.process.starts).fork(&format!("worker {seed:?}"))));
+        }
+        self.core = Some(core);
     }
 
     /// The process dies, and with it what it was told and what it asked; of its writes some have reached the disk.
@@ -102,6 +121,7 @@ impl ServerHost {
         self.core = None;
         self.process.died(now);
         self.said.clear();
+        self.sealer = None;
         self.syncing = false;
         let reached = (0..self.disk.pending()).take_while(|_| self.timing.chance(self.plan.reached_ppm)).count();
         self.disk.crash(reached);
@@ -136,6 +156,29 @@ impl ServerHost {
             let together = self.timing.between(1, self.disk.pending() as u64);
             let span = self.span(now, self.plan.sync_ns);
             plan(span, Work::Sync(usize::try_from(together).unwrap_or(1)));
+        }
+    }
+
+    /// Gives the worker what there is to do: when it will have done it, from now, and under which number.
+    pub fn seal(&mut self, reading: Instant, mut plan: impl FnMut(u64, u64)) {
+        let Self { core: Some(core), sealer: Some(sealer), sealing, .. } = self else { return };
+        if let Some((sealing, agents)) = sealing.as_ref().filter(|_| core.is_serving() && !std::mem::replace(&mut sealer.enlisted, true)) {
+            sealing.enlist(core, reading, *agents);
+        }
+        while let Some(done) = sealer.done() {
+            core.seal_done(reading, done);
+        }
+        while let Some(work) = core.poll_seal_work() {
+            if let Some((span, number)) = sealer.take(work) {
+                plan(span, number);
+            }
+        }
+    }
+
+    /// The worker has done what has this number.
+    pub fn seal_done(&mut self, number: u64) {
+        if let Some(sealer) = &mut self.sealer {
+            sealer.finish(number);
         }
     }
 

@@ -48,6 +48,8 @@ const LEAP_MAX: u64 = 65_536;
 /// The judge.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
+    /// Where datagrams are sealed numbers are no secret.
+    sealed: bool,
     addresses: BTreeMap<SocketAddr, Exchange>,
     /// What each agent's core said before the happening at hand.
     views: Vec<AgentView>,
@@ -78,8 +80,8 @@ impl Family for Strangers {
                 }
                 Ok(())
             }
-            Seen::Sent { from: Node::Server, to, bytes } => self.sends(case, *to, bytes.len() as u64).and_then(|()| beginnings(case)),
-            Seen::Sent { from: Node::Agent(_), .. } => beginnings(case),
+            Seen::Sent { from: Node::Server, to, bytes } => self.sends(case, *to, bytes.len() as u64).and_then(|()| self.beginnings(case)),
+            Seen::Sent { from: Node::Agent(_), .. } => self.beginnings(case),
             Seen::Received { by: Node::Agent(agent), .. } => self.unmeant(case, facts, *agent),
             Seen::Forged { by: Node::Server, from, bytes, counted } => self.forged(case, *from, bytes.len() as u64, *counted),
             Seen::Forged { by: Node::Agent(agent), counted: true, .. } => self.unmeant(case, facts, *agent),
@@ -98,6 +100,10 @@ impl Family for Strangers {
 }
 
 impl Strangers {
+    pub(super) fn new(sealed: bool) -> Self {
+        Self { sealed, ..Self::default() }
+    }
+
     fn sends(&mut self, case: &Case<'_>, to: SocketAddr, len: u64) -> Verdict {
         let exchange = self.addresses.entry(to).or_default();
         exchange.sent += len;
@@ -214,16 +220,18 @@ impl Strangers {
 /// Whoever tries the numbers from 1 on is not heard in any session: one of a million numbers by chance is beyond every campaign.
 const TRIED: u64 = 1 << 20;
 
-/// A HELLO or a WELCOME names a first packet number that is not found by trying.
-fn beginnings(case: &Case<'_>) -> Verdict {
-    for message in case.packet.iter().flat_map(|packet| &packet.messages) {
-        let (Message::Hello(Hello { first_packet, .. }) | Message::Welcome(Welcome { first_packet, .. })) = message else { continue };
-        if *first_packet <= TRIED {
-            let what = format!("{} says that packet numbers begin with {first_packet}", message.kind().name());
-            return violated("I17", "guessable-numbers", what);
+impl Strangers {
+    /// A HELLO or a WELCOME names a first packet number that is not found by trying.
+    fn beginnings(&self, case: &Case<'_>) -> Verdict {
+        for message in case.packet.iter().flat_map(|packet| &packet.messages).filter(|_| !self.sealed) {
+            let (Message::Hello(Hello { first_packet, .. }) | Message::Welcome(Welcome { first_packet, .. })) = message else { continue };
+            if *first_packet <= TRIED {
+                let what = format!("{} says that packet numbers begin with {first_packet}", message.kind().name());
+                return violated("I17", "guessable-numbers", what);
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// What must be dropped was not.

@@ -11,6 +11,9 @@ use crate::plan::{AgentSettings, ClockPlan, DiskPlan, MS, NetPlan, Plan, Profile
 use crate::rng::SimRng;
 use crate::users::Workload;
 
+/// How many runs are sealed, in parts per million.
+const SEALED_PPM: u64 = 250_000;
+
 /// The plan of a seed.
 pub(super) fn plan(profile: Profile, seed: u64) -> Plan {
     let rng = SimRng::new(seed).fork(profile.name());
@@ -48,9 +51,11 @@ pub(super) fn plan(profile: Profile, seed: u64) -> Plan {
         clocks,
         heal_ns,
         fence_only: profile == Profile::Fence,
+        sealed: false,
         faults: Vec::new(),
     };
     plan.faults = swarm::faults(&mut rng.fork("faults"), &plan, window);
+    plan.sealed = rng.fork("sealed").chance(SEALED_PPM);
     plan
 }
 

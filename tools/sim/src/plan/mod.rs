@@ -17,6 +17,7 @@ pub(crate) use settings::nanos;
 pub use settings::{AgentSettings, Idle, ServerSettings};
 
 use crate::clock::Rates;
+use crate::sealing::Sealing;
 use crate::users::Workload;
 use serde::{Deserialize, Serialize};
 
@@ -99,6 +100,9 @@ pub struct Plan {
     pub heal_ns: u64,
     /// Whether the run breaks an assumption of the lease, so that only tokens protect.
     pub fence_only: bool,
+    /// Whether datagrams are sealed.
+    #[serde(default)]
+    pub sealed: bool,
     /// The faults, in order of their beginnings.
     pub faults: Vec<Fault>,
 }
@@ -137,6 +141,13 @@ impl Plan {
         let left = self.agents;
         self.faults.retain(|fault| fault.agent().is_none_or(|agent| agent < left));
         self
+    }
+}
+
+impl Plan {
+    /// The sealed mode of its run, if that is sealed.
+    pub(crate) fn sealing(&self) -> Option<Sealing> {
+        self.sealed.then(|| Sealing::new(self.seed))
     }
 }
 

@@ -40,8 +40,7 @@ impl Agent {
     /// Its identity.
     #[must_use]
     pub fn id(&self) -> AgentId {
-        let owner = self.copied.unwrap_or(self.number);
-        AgentId([u8::try_from(owner + 1).unwrap_or(u8::MAX); 16])
+        self.shared.course().stage.agents[self.number].id()
     }
 
     const fn node(&self) -> Node {

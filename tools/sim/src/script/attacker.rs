@@ -61,7 +61,7 @@ impl Attacker {
     pub fn replays(&self, kind: Kind, way: Way) {
         let again: Vec<Bytes> = {
             let course = self.shared.course();
-            let passed = course.wires.recorded.iter().filter(|passed| passed.way == way && wires::has(&passed.bytes, kind));
+            let passed = course.wires.recorded.iter().filter(|passed| passed.way == way && wires::has(&passed.plain, kind));
             passed.map(|passed| passed.bytes.clone()).collect()
         };
         assert!(!again.is_empty(), "no {} went there", kind.name());

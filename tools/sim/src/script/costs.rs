@@ -161,7 +161,7 @@ impl Counting<'_> {
         if !passed.way.up {
             return;
         }
-        let Ok(datagram) = Datagram::seen(&passed.bytes) else { return };
+        let Ok(datagram) = Datagram::seen(&passed.plain) else { return };
         for message in datagram.messages() {
             if let Message::KeepAlive(_) = message {
                 self.costs.keep_alives += 1;

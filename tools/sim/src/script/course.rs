@@ -29,6 +29,7 @@ pub(super) enum Due {
     Turn(Node),
     Arrive { node: Node, from: SocketAddr, to: SocketAddr, bytes: Bytes },
     Disk(u64, Work),
+    Sealed(u64, u64),
 }
 
 /// How a command ended.
@@ -113,12 +114,19 @@ impl Course {
         if !self.is_judged {
             return;
         }
-        let sight = self.stage.sight();
-        self.trace.see(&sight, seen);
-        if let Some(watched) = &mut self.watched {
-            self.is_caught |= watched(seen);
-        }
-        let verdict = self.judges.iter_mut().try_for_each(|judge| judge.see(&sight, seen));
+        let Self { stage, trace, watched, is_caught, judges, .. } = self;
+        let sight = stage.sight();
+        let mut tell = |seen: &Seen<'_>| {
+            trace.see(&sight, seen);
+            if let Some(watched) = watched {
+                *is_caught |= watched(seen);
+            }
+            judges.iter_mut().try_for_each(|judge| judge.see(&sight, seen))
+        };
+        let verdict = match &stage.sealing {
+            Some(sealing) => sealing.tell(seen, tell),
+            None => tell(seen),
+        };
         if let Err(violation) = verdict {
             panic!("an invariant does not hold: {violation}");
         }
@@ -166,6 +174,7 @@ impl Course {
             Due::Turn(_) => {}
             Due::Arrive { node, from, to, bytes } => self.arrive(node, from, to, bytes),
             Due::Disk(start, work) => self.disk_did(start, work),
+            Due::Sealed(start, number) => self.sealer_did(start, number),
         }
         true
     }

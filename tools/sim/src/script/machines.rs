@@ -75,10 +75,11 @@ impl Server {
     /// # Panics
     /// If the server has no session of it.
     pub fn evict(&self, agent: &Agent) {
+        let id = agent.id();
         let mut course = self.shared.course();
         let now = course.stage.server.clock.at(True(course.stage.now));
         let core = course.stage.server.core.as_mut().expect("the server runs");
-        assert!(!core.evict(now, agent.id()).is_empty(), "the agent has a session");
+        assert!(!core.evict(now, id).is_empty(), "the agent has a session");
         course.wake(Node::Server);
     }
 

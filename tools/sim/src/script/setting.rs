@@ -32,6 +32,7 @@ pub struct Setting {
 impl Default for Setting {
     fn default() -> Self {
         let mut plan = Plan::draw(Profile::Calm, 1).keeping(&[]);
+        plan.sealed = std::env::var_os("CISTERN_SEALED").is_some();
         plan.server = server();
         plan.agent = vec![agent(); plan.agents];
         // A chance of loss tells judges that a script may take away any datagram; the wires of a script draw nothing.
@@ -162,6 +163,13 @@ impl Setting {
         self
     }
 
+    /// Nothing is sealed, whatever else is tried: the script is about what plain mode lets others do.
+    #[must_use]
+    pub const fn in_clear(mut self) -> Self {
+        self.plan.sealed = false;
+        self
+    }
+
     /// Machines only: the script starts the server, nothing was made on its empty disk.
     ///
     /// # Panics
@@ -241,13 +249,21 @@ fn stage(plan: &Plan) -> Stage {
         NodeClock::new(Instant::new(of.raw_ns, of.boot_ns), of.rates)
     };
     let inbox = plan.net.socket_max;
+    let sealing = plan.sealing();
     let agents = (0..plan.agents).map(|agent| {
         let seeds = rng.fork(&format!("agent {agent} seeds"));
-        AgentHost::new(agent, plan.agent[agent].config(), clock(Node::Agent(agent)), ADDRESS, inbox, seeds)
+        AgentHost::new(agent, plan.agent[agent].config(), clock(Node::Agent(agent)), ADDRESS, inbox, seeds, sealing.clone())
     });
     let agents = agents.collect();
-    let server = ServerHost::new(plan.server.config(), clock(Node::Server), plan.disk.clone(), inbox, &rng);
-    Stage { now: 0, agents, server, healed_at: None, fence_only: plan.fence_only }
+    let server = ServerHost::new(
+        plan.server.config(),
+        clock(Node::Server),
+        plan.disk.clone(),
+        inbox,
+        &rng,
+        sealing.clone().map(|sealing| (sealing, plan.agents)),
+    );
+    Stage { now: 0, agents, server, healed_at: None, fence_only: plan.fence_only, sealing }
 }
 
 /// With the feature `bugs` every script runs with the deliberate bug that the variable `CISTERN_BUG` names, to see which scenario minds.

@@ -80,10 +80,18 @@ impl Course {
         }
     }
 
+    pub(super) fn sealer_did(&mut self, start: u64, number: u64) {
+        if self.stage.server.process.starts == start {
+            self.stage.server.seal_done(number);
+            self.wake_by(Node::Server, self.stage.now + LATENCY);
+        }
+    }
+
     fn server_turn(&mut self) {
         let reading = self.stage.server.clock.at(True(self.stage.now));
         while let Some((from, bytes)) = self.stage.server.process.inbox.pop_front() {
             let counted = self.stage.receives(Node::Server, reading, from, &bytes);
+            self.stage.is_authentic(Node::Server, &bytes, counted).unwrap_or_else(|violation| panic!("{violation}"));
             self.tell(&Seen::received(Node::Server, from, &bytes, counted));
         }
         if let Some(core) = &mut self.stage.server.core {
@@ -107,6 +115,11 @@ impl Course {
         let now = self.stage.now;
         let start = self.stage.server.process.starts;
         let reading = self.stage.server.clock.at(True(now));
+        let mut sealing = Vec::new();
+        self.stage.server.seal(reading, |span, number| sealing.push((span, number)));
+        for (span, number) in sealing {
+            self.push(now + span, Due::Sealed(start, number));
+        }
         loop {
             while let Some(work) = self.stage.server.core.as_mut().and_then(cistern_server::Server::poll_effect) {
                 if let StoreWork::Persist(batch) = &work {
@@ -127,6 +140,7 @@ impl Course {
         let reading = self.stage.agents[agent].clock.at(True(self.stage.now));
         while let Some((from, bytes)) = self.stage.agents[agent].process.inbox.pop_front() {
             let counted = self.stage.receives(Node::Agent(agent), reading, from, &bytes);
+            self.stage.is_authentic(Node::Agent(agent), &bytes, counted).unwrap_or_else(|violation| panic!("{violation}"));
             self.tell(&Seen::received(Node::Agent(agent), from, &bytes, counted));
             self.take_events(agent);
         }
@@ -203,6 +217,7 @@ impl Course {
     /// Hands the datagram in the buffer to the wires.
     fn send(&mut self, node: Node, from: SocketAddr, to: SocketAddr) {
         let bytes = std::mem::take(&mut self.buf);
+        self.stage.made(node, &bytes);
         self.tell(&Seen::sent(node, to, &bytes));
         if is_attacker(to) {
             self.exposed.push((to, Bytes::copy_from_slice(&bytes)));
@@ -212,7 +227,8 @@ impl Course {
             Node::Server => self.stage.agents.iter().position(|host| host.address == to).map(|agent| Way { agent, up: false }),
         };
         if let Some(way) = way {
-            for after in self.wires.send(way, from, to, &bytes) {
+            let plain = self.stage.sealing.as_ref().and_then(|sealing| sealing.in_clear(&bytes));
+            for after in self.wires.send(way, from, to, &bytes, plain.as_deref().unwrap_or(&bytes)) {
                 self.travel(way, from, to, Bytes::copy_from_slice(&bytes), after);
             }
         }

@@ -49,6 +49,8 @@ pub(super) struct Passed {
     pub(super) from: SocketAddr,
     pub(super) to: SocketAddr,
     pub(super) bytes: Bytes,
+    /// As plain mode would have it.
+    pub(super) plain: Bytes,
     pub(super) lost: bool,
 }
 
@@ -59,7 +61,7 @@ pub struct Sent {
     pub agent: usize,
     /// Whether it went to the server.
     pub up: bool,
-    /// Its bytes.
+    /// Its bytes, in clear.
     pub bytes: Bytes,
     /// Whether a rule of the script has lost it.
     pub lost: bool,
@@ -101,11 +103,11 @@ impl Wires {
         self.unmet.iter().cloned().chain(waiting.map(Rule::says)).collect()
     }
 
-    /// Sends a datagram: when it arrives, in nanoseconds from now, each time.
-    pub(super) fn send(&mut self, way: Way, from: SocketAddr, to: SocketAddr, bytes: &[u8]) -> Vec<u64> {
-        let rule = self.rules.iter_mut().find(|rule| rule.meets(way, bytes));
+    /// Sends a datagram, which is `plain` to whoever makes rules: when it arrives, in nanoseconds from now, each time.
+    pub(super) fn send(&mut self, way: Way, from: SocketAddr, to: SocketAddr, bytes: &[u8], plain: &[u8]) -> Vec<u64> {
+        let rule = self.rules.iter_mut().find(|rule| rule.meets(way, plain));
         let lost = rule.as_ref().is_some_and(|rule| rule.act == Act::Lose);
-        let passed = Passed { way, from, to, bytes: Bytes::copy_from_slice(bytes), lost };
+        let passed = Passed { way, from, to, bytes: Bytes::copy_from_slice(bytes), plain: Bytes::copy_from_slice(plain), lost };
         self.recorded.push(passed.clone());
         let Some(rule) = rule else { return vec![self.delay] };
         rule.met += 1;

@@ -120,6 +120,12 @@ impl World<'_> {
     /// An attacker acts: what it sends arrives at once.
     fn attack(&mut self, fault: u32, nth: u32) {
         let mut rng = SimRng::new(roll([self.plan.seed, fault.into(), nth.into(), 0xA77]));
+        if let Some(tamperer) = &self.tamperer {
+            let Some((agent, up, bytes)) = tamperer.acts(&mut rng, self.plan.agents) else { return };
+            let there = self.stage.agents[agent].address;
+            let (node, from, to) = if up { (Node::Server, there, ADDRESS) } else { (Node::Agent(agent), ADDRESS, there) };
+            return self.arrive(node, from, to, bytes.into());
+        }
         let reading = self.stage.server.clock.at(True(self.stage.now));
         let rows = self.stage.server.core.as_ref().map(|core| core.sessions(reading)).unwrap_or_default();
         let live: Vec<SessionId> = rows.into_iter().map(|row| row.session).collect();

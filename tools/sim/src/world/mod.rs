@@ -14,7 +14,7 @@ mod watch;
 
 pub use stage::Stage;
 
-use crate::attack::{Intruder, Witnessed};
+use crate::attack::{Intruder, Tamperer, Witnessed};
 use crate::clock::{NodeClock, Rates};
 use crate::counters::Counters;
 use crate::host::{AgentHost, NEVER, Process, ServerHost};
@@ -68,6 +68,8 @@ pub struct World<'t> {
     /// The attackers at work, by fault, and what they may have seen.
     intruders: BTreeMap<u32, Intruder>,
     witnessed: Vec<Witnessed>,
+    /// Whoever attacks a run that is sealed.
+    tamperer: Option<Tamperer>,
     // Kept between turns so that they need not be allocated anew.
     buf: Vec<u8>,
     arrivals: Vec<Arrival>,
@@ -81,12 +83,28 @@ impl<'t> World<'t> {
         let records = plan.faults.iter().any(|fault| matches!(fault.what, What::Replay { .. }));
         let attacked = plan.faults.iter().any(|fault| matches!(fault.what, What::Attack { .. }));
         let inbox = plan.net.socket_max;
+        let sealing = plan.sealing();
         let agents = (0..plan.agents).map(|agent| {
             let seeds = rng.fork(&format!("agent {agent} seeds"));
-            AgentHost::new(agent, plan.agent[agent].config(), clock(plan, Node::Agent(agent)), crate::host::ADDRESS, inbox, seeds)
+            AgentHost::new(
+                agent,
+                plan.agent[agent].config(),
+                clock(plan, Node::Agent(agent)),
+                crate::host::ADDRESS,
+                inbox,
+                seeds,
+                sealing.clone(),
+            )
         });
-        let server = ServerHost::new(plan.server.config(), clock(plan, Node::Server), plan.disk.clone(), inbox, &rng);
-        let stage = Stage { now: 0, agents: agents.collect(), server, healed_at: None, fence_only: plan.fence_only };
+        let server = ServerHost::new(
+            plan.server.config(),
+            clock(plan, Node::Server),
+            plan.disk.clone(),
+            inbox,
+            &rng,
+            sealing.clone().map(|sealing| (sealing, plan.agents)),
+        );
+        let stage = Stage { now: 0, agents: agents.collect(), server, healed_at: None, fence_only: plan.fence_only, sealing };
         let mut queue = Queue::default();
         queue.push(0, Next::Start(Node::Server));
         (0..plan.agents).for_each(|agent| queue.push(0, Next::Start(Node::Agent(agent))));
@@ -107,6 +125,7 @@ impl<'t> World<'t> {
             stall_ppm: plan.net.stall_ppm,
             intruders: BTreeMap::new(),
             witnessed: if attacked { vec![Witnessed::default(); plan.agents] } else { Vec::new() },
+            tamperer: (attacked && plan.sealed).then(Tamperer::default),
             buf: Vec::new(),
             arrivals: Vec::new(),
             plan: plan.clone(),
@@ -150,6 +169,7 @@ impl<'t> World<'t> {
             }
             Next::Arrive { node, from, to, bytes } => self.arrive(node, from, to, bytes),
             Next::Disk(start, work) => self.disk_did(start, work)?,
+            Next::Sealed(start, number) => self.sealer_did(start, number),
             Next::Begin(place) => self.begin_fault(place)?,
             Next::End(place) => self.end_fault(place)?,
             Next::Again(place, nth) => self.again(place, nth)?,
@@ -185,7 +205,12 @@ impl<'t> World<'t> {
 
     /// Tells everybody who watches.
     fn tell(&mut self, seen: &Seen<'_>) -> Result<(), Violation> {
-        self.watch.see(&self.stage.sight(), seen)
+        let Self { stage, watch, .. } = self;
+        let sight = stage.sight();
+        match &stage.sealing {
+            Some(sealing) => sealing.tell(seen, |seen| watch.see(&sight, seen)),
+            None => watch.see(&sight, seen),
+        }
     }
 
     fn nodes(&self) -> Vec<Node> {

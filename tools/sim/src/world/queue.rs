@@ -29,6 +29,8 @@ pub(crate) enum Next {
     },
     /// The disk has done something for the server's start of this number.
     Disk(u64, Work),
+    /// The worker of that start has done what has this number.
+    Sealed(u64, u64),
     /// The fault at this place of the plan begins.
     Begin(usize),
     /// It is over.

@@ -4,7 +4,8 @@
 //! Leaves to others: what happens on the stage (`world`).
 
 use crate::host::{ADDRESS, AgentHost, ServerHost};
-use crate::observe::{AgentSight, Node, Sight, True};
+use crate::observe::{AgentSight, Node, Sight, True, Violation};
+use crate::sealing::Sealing;
 use cistern_link::{Instant, Machine as _, Path};
 use std::net::SocketAddr;
 
@@ -21,6 +22,8 @@ pub struct Stage {
     pub healed_at: Option<True>,
     /// Whether the run breaks an assumption of the lease.
     pub fence_only: bool,
+    /// What is known of sealed datagrams, if they are.
+    pub sealing: Option<Sealing>,
 }
 
 impl Stage {
@@ -38,6 +41,18 @@ impl Stage {
                 core.drops().total() > before
             }),
         }
+    }
+
+    /// A core has made this datagram.
+    pub(crate) fn made(&self, by: Node, bytes: &[u8]) {
+        if let Some(sealing) = &self.sealing {
+            sealing.made(by, |agent| self.agents[agent].hello(), bytes);
+        }
+    }
+
+    /// Judges that a core acts on nothing but what is authentic.
+    pub(crate) fn is_authentic(&self, node: Node, bytes: &[u8], counted: bool) -> Result<(), Violation> {
+        self.sealing.as_ref().map_or(Ok(()), |sealing| sealing.judge(node, bytes, counted))
     }
 
     /// What judges see now.

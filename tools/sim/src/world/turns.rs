@@ -126,6 +126,15 @@ impl World<'_> {
         Ok(())
     }
 
+    /// The worker of the sealed mode has done something.
+    pub(super) fn sealer_did(&mut self, start: u64, number: u64) {
+        if self.stage.server.process.starts == start {
+            self.stage.server.seal_done(number);
+            let at = self.stage.now + self.latency();
+            self.wake_by(Node::Server, at);
+        }
+    }
+
     fn server_receives(&mut self) -> Result<(), Violation> {
         let now = self.stage.now;
         let reading = self.stage.server.clock.at(True(now));
@@ -133,6 +142,7 @@ impl World<'_> {
         while let Some((from, bytes)) = self.next_received(Node::Server, had) {
             had += 1;
             let counted = self.stage.receives(Node::Server, reading, from, &bytes);
+            self.stage.is_authentic(Node::Server, &bytes, counted)?;
             self.tell(&Seen::received(Node::Server, from, &bytes, counted))?;
         }
         // Timers run only when the socket was found empty (section 11.3).
@@ -169,6 +179,8 @@ impl World<'_> {
         let now = self.stage.now;
         let start = self.stage.server.process.starts;
         let reading = self.stage.server.clock.at(True(now));
+        let Self { stage, queue, .. } = self;
+        stage.server.seal(reading, |span, number| queue.push(now + span, Next::Sealed(start, number)));
         loop {
             while let Some(work) = self.stage.server.core.as_mut().and_then(|core| core.poll_effect()) {
                 if let StoreWork::Persist(batch) = &work {
@@ -191,6 +203,7 @@ impl World<'_> {
         while let Some((from, bytes)) = self.next_received(node, had) {
             had += 1;
             let counted = self.stage.receives(node, reading, from, &bytes);
+            self.stage.is_authentic(node, &bytes, counted)?;
             self.tell(&Seen::received(node, from, &bytes, counted))?;
             self.take_events(agent)?;
         }
@@ -275,6 +288,7 @@ impl World<'_> {
     /// Hands the datagram in the buffer to the network.
     fn send(&mut self, node: Node, from: SocketAddr, to: SocketAddr) -> Result<(), Violation> {
         let bytes = std::mem::take(&mut self.buf);
+        self.stage.made(node, &bytes);
         self.tell(&Seen::sent(node, to, &bytes))?;
         if is_attacker(to) {
             let of = |fault: &&mut Intruder| address(fault.number()) == to;
@@ -290,6 +304,9 @@ impl World<'_> {
         if let Some(agent) = agent {
             if let Some(witnessed) = self.witnessed.get_mut(agent) {
                 witnessed.note(receiver == Node::Server, &bytes);
+            }
+            if let Some(tamperer) = &mut self.tamperer {
+                tamperer.note(agent, receiver == Node::Server, &bytes);
             }
             let mut arrivals = std::mem::take(&mut self.arrivals);
             self.net.send(self.stage.now, agent, receiver == Node::Server, &bytes, &mut arrivals);

@@ -33,7 +33,7 @@ fn lock_of(agent: &Agent, path: &str) -> LockId {
 /// numbers, and repeats what A has sent. A server that acts on it frees a lock that is in use.
 #[test]
 fn nothing_from_an_address_that_is_not_proven_acts() {
-    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    let (s, [a, b]) = Setting::default().in_clear().files(["/jobs/nightly"]).agents(["a", "b"]);
     let lock = lock_of(&a, "/jobs/nightly");
     let of_a = a.lock("/jobs/nightly").exclusive().granted();
     let (witness, session, packet) = (s.attacker(0), a.session(), s.newest_packet(from(&a)));
@@ -59,7 +59,7 @@ fn nothing_from_an_address_that_is_not_proven_acts() {
 /// that takes that goes on using a lock that was given to B, or gives up one that it has.
 #[test]
 fn agent_takes_nothing_from_a_foreign_address() {
-    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    let (s, [a, b]) = Setting::default().in_clear().files(["/jobs/nightly"]).agents(["a", "b"]);
     let of_a = a.lock("/jobs/nightly").exclusive().granted();
     let (witness, session) = (s.attacker(0), a.session());
     witness.replays(Kind::Ack, to(&a));
@@ -91,7 +91,7 @@ fn agent_takes_nothing_from_a_foreign_address() {
 /// Somebody has a cookie, and shows it for agent after agent: one host would fill the table of sessions by one round trip.
 #[test]
 fn cookie_of_one_agent_opens_no_session_for_another() {
-    let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
+    let (s, [a]) = Setting::default().in_clear().files(["/jobs/nightly"]).agents(["a"]);
     a.ping().done();
     let insider = s.attacker(0);
     insider.opens(&HELLO).expect("an agent of its own");
@@ -108,7 +108,7 @@ fn cookie_of_one_agent_opens_no_session_for_another() {
 /// incarnation, so the old one ends, but like any that may be in use: A's lock is B's only after T.
 #[test]
 fn surrender_from_another_address_frees_nothing_before_t() {
-    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    let (s, [a, b]) = Setting::default().in_clear().files(["/jobs/nightly"]).agents(["a", "b"]);
     let of_a = a.lock("/jobs/nightly").exclusive().granted();
     let former = [FormerClaim { session: a.session(), claim: Claim::Surrendered }];
     s.cut(&a);
@@ -128,7 +128,7 @@ fn surrender_from_another_address_frees_nothing_before_t() {
 /// A's identity with an incarnation that A would reach in a million years: believed, it would shut A out for ever.
 #[test]
 fn incarnation_far_above_is_refused_and_the_agent_goes_on() {
-    let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
+    let (s, [a]) = Setting::default().in_clear().files(["/jobs/nightly"]).agents(["a"]);
     let of_a = a.lock("/jobs/nightly").exclusive().granted();
     let (session, insider) = (a.session(), s.attacker(0));
     assert_eq!(insider.opens(&Hello { agent: a.id(), incarnation: 1 << 40, ..HELLO }), None);
@@ -142,7 +142,7 @@ fn incarnation_far_above_is_refused_and_the_agent_goes_on() {
 /// to be let in. Believed, he would hold whatever he names.
 #[test]
 fn lock_that_was_never_granted_is_not_reclaimed() {
-    let (s, [a]) = Setting::default().files(["/jobs/nightly", "/free"]).agents(["a"]);
+    let (s, [a]) = Setting::default().in_clear().files(["/jobs/nightly", "/free"]).agents(["a"]);
     let lock = lock_of(&a, "/free");
     let of_a = a.lock("/jobs/nightly").exclusive().granted();
     let insider = s.attacker(0);
@@ -165,7 +165,7 @@ fn lock_that_was_never_granted_is_not_reclaimed() {
 /// A packet number, and a floor, that no agent reaches: taken, all that the session says afterwards would be stale.
 #[test]
 fn jumps_are_dropped_and_the_session_goes_on() {
-    let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
+    let (s, [a]) = Setting::default().in_clear().files(["/jobs/nightly"]).agents(["a"]);
     a.ping().done();
     let insider = s.attacker(0);
     let session = insider.opens(&HELLO).expect("a session of its own");
@@ -182,7 +182,7 @@ fn jumps_are_dropped_and_the_session_goes_on() {
 /// Somebody without sight of anything guesses sessions, and shows cookies that he has made up.
 #[test]
 fn guesses_open_and_end_nothing() {
-    let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
+    let (s, [a]) = Setting::default().in_clear().files(["/jobs/nightly"]).agents(["a"]);
     let of_a = a.lock("/jobs/nightly").exclusive().granted();
     let stranger = s.attacker(0);
     for guess in 1..20 {
@@ -199,7 +199,7 @@ fn guesses_open_and_end_nothing() {
 /// whatever else he sends first in it is nobody's: A's session goes on, and nothing is answered.
 #[test]
 fn session_that_is_offered_ends_nothing_and_answers_nothing() {
-    let (s, [a]) = Setting::default().files(["/jobs/nightly"]).agents(["a"]);
+    let (s, [a]) = Setting::default().in_clear().files(["/jobs/nightly"]).agents(["a"]);
     let of_a = a.lock("/jobs/nightly").exclusive().granted();
     let (session, insider) = (a.session(), s.attacker(0));
     insider.tells_server(SessionId(0), 1, &[Message::Hello(Hello { agent: a.id(), ..HELLO })]);
@@ -221,7 +221,7 @@ fn session_that_is_offered_ends_nothing_and_answers_nothing() {
 /// from is the transmission that OPENED echoes, and the server has seen that.
 #[test]
 fn welcome_held_back_until_a_later_hello_is_sent_renews_nothing() {
-    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    let (s, [a, b]) = Setting::default().in_clear().files(["/jobs/nightly"]).agents(["a", "b"]);
     s.drop_next(Kind::Welcome, to(&a));
     let asked = a.lock("/jobs/nightly").exclusive();
     s.until_sent(Kind::Welcome, to(&a));

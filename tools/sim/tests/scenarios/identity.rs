@@ -254,7 +254,7 @@ fn users_of_an_agent_without_a_session_share_one() {
 /// numbers that begin with 1 (U1) are soon met. One END_SESSION or NACK that were heard would free or lose the lock.
 #[test]
 fn who_guesses_packet_numbers_is_not_heard_in_either_direction() {
-    let (s, [a, b]) = Setting::default().files(["/jobs/nightly"]).agents(["a", "b"]);
+    let (s, [a, b]) = Setting::default().in_clear().files(["/jobs/nightly"]).agents(["a", "b"]);
     let end = Message::from(EndSession { serial: 1, reason: EndReason::Surrender });
     let refusal = |echo| Message::from(Nack { nonce: 0, echo, reason: NackReason::Ended, fate: Fate::Unknown });
     s.hold_next(Kind::GetAttr, from(&a));

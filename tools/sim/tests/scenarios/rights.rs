@@ -44,7 +44,7 @@ fn principal(s: &Script, agent: &Agent, rights: &[(Realm, &str)]) -> PrincipalId
 /// B knows the number of a file that it may not see. By its path it cannot come to it; by its number neither.
 #[test]
 fn a_number_leads_to_nothing_that_is_hidden() {
-    let (s, [a, b]) = Setting::default().files(["/f"]).agents(["a", "b"]);
+    let (s, [a, b]) = Setting::default().in_clear().files(["/f"]).agents(["a", "b"]);
     let team = realm(&a, "/team");
     a.create("/team/f").done();
     let (hidden, own) = (object(&a, "/f"), object(&a, "/team/f"));
@@ -59,7 +59,7 @@ fn a_number_leads_to_nothing_that_is_hidden() {
 /// B reads a file, and may read no more: its cache is demanded, and what it asks from then on is refused.
 #[test]
 fn rights_that_are_withdrawn_are_gone_at_once() {
-    let (s, [a, b]) = Setting::default().files(["/f"]).agents(["a", "b"]);
+    let (s, [a, b]) = Setting::default().in_clear().files(["/f"]).agents(["a", "b"]);
     a.put("/f", "secret").done();
     let who = principal(&s, &b, &[(Realm::TREE, "r")]);
     assert_eq!(b.text_of("/f"), "secret");
@@ -76,7 +76,7 @@ fn rights_that_are_withdrawn_are_gone_at_once() {
 /// B may change what is in the tree, and has no right in a realm there: it can neither move that away nor put something in its place.
 #[test]
 fn a_realm_is_moved_by_who_owns_it() {
-    let (s, [a, b]) = Setting::default().agents(["a", "b"]);
+    let (s, [a, b]) = Setting::default().in_clear().agents(["a", "b"]);
     let team = realm(&a, "/team");
     a.mkdir("/other").done();
     let who = principal(&s, &b, &[(Realm::TREE, "rw")]);
@@ -95,7 +95,7 @@ fn a_realm_is_moved_by_who_owns_it() {
 /// B lists locks: those in a realm that it may not read are neither shown nor counted.
 #[test]
 fn hidden_locks_are_not_listed() {
-    let (s, [a, b]) = Setting::default().files(["/f"]).agents(["a", "b"]);
+    let (s, [a, b]) = Setting::default().in_clear().files(["/f"]).agents(["a", "b"]);
     let team = realm(&a, "/team");
     a.create("/team/f").done();
     let (of_tree, of_team) = (a.lock("/f").exclusive().granted(), a.lock("/team/f").exclusive().granted());
@@ -109,7 +109,7 @@ fn hidden_locks_are_not_listed() {
 /// B holds a lock in a realm that it may not read any more: what it guards by it is refused as if the lock were gone.
 #[test]
 fn nothing_hidden_guards() {
-    let (s, [a, b]) = Setting::default().files(["/f"]).agents(["a", "b"]);
+    let (s, [a, b]) = Setting::default().in_clear().files(["/f"]).agents(["a", "b"]);
     let team = realm(&a, "/team");
     a.create("/team/lock").done();
     let who = principal(&s, &b, &[(Realm::TREE, "rw"), (team, "rl")]);

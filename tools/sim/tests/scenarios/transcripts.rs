@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 /// Machines without a file on the server, which serves.
 fn machines<const N: usize>(names: [&'static str; N]) -> (Script, [Agent; N]) {
-    let (s, agents) = Setting::default().machines(names);
+    let (s, agents) = Setting::default().in_clear().machines(names);
     s.server.start();
     s.pass(10);
     agents.iter().for_each(Agent::start);

@@ -1,0 +1,384 @@
+//! The sealed mode in a run: keys, workers, and what judges read of it.
+//!
+//! Decides that records are of paper in most runs (tags that fail where real ones do, and a panic at a number used twice), handshakes real; and
+//! that judges see each datagram as plain mode would have it, if a core made it: whatever else arrives, the core must have dropped. Invariant: cores
+//! know nothing of it. Leaves to others: when workers have done what (`host::server`), what is told when (`world`, `script`).
+
+use crate::observe::{Node, Seen, Violation};
+use crate::rng::SimRng;
+use cistern_agent::{Agent, Keys};
+use cistern_link::Instant;
+use cistern_seal::handshake::HandshakeFailed;
+use cistern_seal::record::{Chain, Key};
+use cistern_seal::session::Limits;
+use cistern_seal::work::{Beginning, Handshaker, JobId, KeyHolder, SealDone, SealWork, Worker};
+use cistern_seal::{Aead, ChaCha, Cipher, Entropy, OpenFailed, Paper, PublicKey, SecretKey};
+use cistern_server::Server;
+use cistern_server::principals::Rights;
+use cistern_wire::limits::{DATAGRAM_MAX, TAG_LEN};
+use cistern_wire::sealed::{OpenPayload, OpenStatus, SealedDatagram, SealedHandshake, SealedKind, WelcomePayload};
+use cistern_wire::{AgentId, Bytes8, Challenge, Direction, Envelope, Form, Header, Hello, Message, Packer, Refuse, RefuseReason, Welcome};
+use siphasher::sip::SipHasher13;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
+use std::hash::Hasher as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// In one run of so many the cipher is the real one.
+const REAL_EVERY: u64 = 8;
+/// Most time that a worker takes, in nanoseconds.
+const WORK_NS: u64 = 5_000_000;
+
+/// What is known of datagrams outside of the cores.
+#[derive(Default)]
+struct Secrets {
+    /// The messages of records that cores have made.
+    records: HashMap<u64, Vec<u8>>,
+    /// Handshake datagrams that cores have made, as plain mode would have them, if it has them.
+    handshakes: HashMap<u64, Option<Vec<u8>>>,
+    /// What is encrypted in messages of handshakes.
+    payloads: HashMap<u64, Vec<u8>>,
+}
+
+/// The sealed mode of one run.
+#[derive(Clone)]
+pub struct Sealing {
+    seed: u64,
+    paper: Paper,
+    known: Arc<Mutex<Secrets>>,
+}
+
+impl fmt::Debug for Sealing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sealing").field("seed", &self.seed).finish_non_exhaustive()
+    }
+}
+
+fn hash(parts: &[&[u8]]) -> u64 {
+    let mut hasher = SipHasher13::new();
+    parts.iter().for_each(|part| hasher.write(part));
+    hasher.finish()
+}
+
+/// A cipher that notes what it seals.
+struct NotedCipher<A> {
+    aead: A,
+    known: Arc<Mutex<Secrets>>,
+}
+
+impl<A: Aead> Aead for NotedCipher<A> {
+    fn seal(&mut self, key: &Key, number: u64, associated: &[u8], text: &mut [u8]) -> [u8; TAG_LEN] {
+        let messages = text.to_vec();
+        let tag = self.aead.seal(key, number, associated, text);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.records.insert(hash(&[associated, text, &tag]), messages);
+        tag
+    }
+
+    fn open(
+        &mut self,
+        key: &Key,
+        number: u64,
+        associated: &[u8],
+        sealed: &[u8],
+        tag: &[u8; TAG_LEN],
+        text: &mut [u8],
+    ) -> Result<(), OpenFailed> {
+        self.aead.open(key, number, associated, sealed, tag, text)
+    }
+}
+
+impl Sealing {
+    /// With keys that follow from the seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { seed, paper: Paper::default(), known: Arc::default() }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Secrets> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn server_key(&self) -> SecretKey {
+        SecretKey::from_bytes(SimRng::new(self.seed).fork("server key").seed())
+    }
+
+    fn agent_key(&self, number: usize) -> SecretKey {
+        SecretKey::from_bytes(SimRng::new(self.seed).fork(&format!("agent key {number}")).seed())
+    }
+
+    fn cipher(&self) -> Cipher {
+        let known = self.known.clone();
+        if self.seed.is_multiple_of(REAL_EVERY) {
+            Cipher::new(NotedCipher { aead: ChaCha, known }, Limits::DEFAULT)
+        } else {
+            Cipher::new(NotedCipher { aead: self.paper.clone(), known }, Limits::DEFAULT)
+        }
+    }
+
+    /// Who an agent is that says that it is `instance`.
+    #[must_use]
+    pub fn agent_id(&self, number: usize, instance: AgentId) -> AgentId {
+        self.agent_key(number).public().agent(instance)
+    }
+
+    /// A server that seals.
+    #[must_use]
+    pub fn server(&self, core: Server) -> Server {
+        core.sealed(&[self.server_key().public()], self.cipher())
+    }
+
+    /// Takes in the principals of so many agents that a serving server does not have: they may do everything.
+    ///
+    /// # Panics
+    /// If one is refused.
+    pub fn enlist(&self, core: &mut Server, now: Instant, agents: usize) {
+        for number in 0..agents {
+            let key = Some(*self.agent_key(number).public().as_bytes());
+            if !core.principals().iter().any(|row| row.record.as_ref().is_some_and(|record| record.key == key)) {
+                let (who, _) = core.add_principal(now, format!("agent {number}").as_bytes(), key, true).expect("there is room");
+                core.grant(now, who, cistern_wire::Realm::TREE, Rights::ALL).expect("the tree is a realm");
+            }
+        }
+    }
+
+    /// An agent that seals.
+    #[must_use]
+    pub fn agent(&self, core: Agent, number: usize, mut ephemerals: SimRng) -> Agent {
+        let holder = KeyHolder::new(self.agent_key(number), move || Entropy::from_bytes(ephemerals.seed()));
+        let server: PublicKey = self.server_key().public();
+        core.sealed(Keys::new(WitnessedHolder { holder, sealing: self.clone() }, server), self.cipher())
+    }
+
+    /// A core has made this datagram. Of records that is known already.
+    pub fn made(&self, by: Node, hello: impl FnOnce(usize) -> Hello<'static>, bytes: &[u8]) {
+        let mut known = self.known();
+        if Form::named(bytes) == Some(Form::Handshake) {
+            let plain = known.handshake(by, hello, bytes);
+            known.handshakes.insert(hash(&[bytes]), plain);
+        }
+    }
+
+    /// What plain mode would have in place of a datagram that a core has made.
+    #[must_use]
+    pub fn in_clear(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let known = self.known();
+        if Form::named(bytes) != Some(Form::Record) {
+            return known.handshakes.get(&hash(&[bytes])).cloned().flatten();
+        }
+        let from = if bytes.get(3)? & 1 == 1 { Direction::Server } else { Direction::Agent };
+        let (envelope, messages) = (Envelope::of_record(bytes, from).ok()?, known.records.get(&hash(&[bytes]))?);
+        plain(envelope.header, |packer| packer.push_encoded(messages))
+    }
+
+    fn is_made(&self, bytes: &[u8]) -> bool {
+        let (known, hash) = (self.known(), hash(&[bytes]));
+        known.records.contains_key(&hash) || known.handshakes.contains_key(&hash)
+    }
+
+    /// A happening as plain mode would have it.
+    ///
+    /// # Errors
+    /// A core has not dropped what no core has made.
+    pub fn tell(&self, seen: &Seen<'_>, tell: impl FnOnce(&Seen<'_>) -> Result<(), Violation>) -> Result<(), Violation> {
+        let (Seen::Sent { bytes, .. } | Seen::Exposed { bytes, .. } | Seen::Received { bytes, .. } | Seen::Forged { bytes, .. }) = seen
+        else {
+            return tell(seen);
+        };
+        if !self.is_made(bytes) || matches!(seen, Seen::Received { by, .. } | Seen::Forged { by, .. } if !is_for(*by, bytes)) {
+            return tell(seen);
+        }
+        // For some plain mode has nothing.
+        let Some(plain) = self.in_clear(bytes) else {
+            return Ok(());
+        };
+        let bytes = &plain[..];
+        tell(&match *seen {
+            Seen::Sent { from, to, .. } => Seen::Sent { from, to, bytes },
+            Seen::Exposed { to, .. } => Seen::Exposed { to, bytes },
+            Seen::Received { by, from, .. } => Seen::Received { by, from, bytes },
+            Seen::Forged { by, from, counted, .. } => Seen::Forged { by, from, bytes, counted },
+            ref other => other.clone(),
+        })
+    }
+
+    /// Judges that a core acts on nothing but what a core has made.
+    ///
+    /// # Errors
+    /// It was given something else and has dropped nothing.
+    pub fn judge(&self, node: Node, bytes: &[u8], counted: bool) -> Result<(), Violation> {
+        if counted || self.is_made(bytes) && is_for(node, bytes) {
+            return Ok(());
+        }
+        let what = format!("{node} has not dropped {} bytes that nobody made who has the key", bytes.len());
+        Err(Violation { invariant: "I22", check: "authentic", what })
+    }
+}
+
+/// Whether a datagram goes the way to this machine.
+fn is_for(node: Node, bytes: &[u8]) -> bool {
+    bytes.get(3).is_some_and(|flags| (flags & 1 == 0) == (node == Node::Server))
+}
+
+/// A plain datagram.
+fn plain(header: Header, fill: impl FnOnce(&mut Packer<'_>) -> bool) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut packer = Packer::new(&mut bytes, header, DATAGRAM_MAX);
+    fill(&mut packer).then(|| packer.finish())?;
+    Some(bytes)
+}
+
+impl Secrets {
+    /// What plain mode would have in place of a handshake datagram that is being sent.
+    fn handshake(&self, by: Node, hello: impl FnOnce(usize) -> Hello<'static>, bytes: &[u8]) -> Option<Vec<u8>> {
+        let datagram = match by {
+            Node::Server => SealedDatagram::at_agent(bytes).ok()?,
+            Node::Agent(_) => SealedDatagram::at_server(bytes).ok()?,
+        };
+        let hello = if let Node::Agent(number) = by { hello(number) } else { Hello::new(AgentId([0; 16]), 0) };
+        let payload = |kind: SealedKind| self.payloads.get(&hash(&[bytes.get(kind.message()?)?]));
+        let message: Message<'_> = match &datagram.body {
+            SealedHandshake::Ask(ask) => Hello { handshake: ask.handshake, ..hello }.into(),
+            SealedHandshake::Challenge(challenge) => {
+                Challenge { handshake: challenge.handshake, echo: challenge.echo, cookie: Bytes8(&challenge.cookie) }.into()
+            }
+            SealedHandshake::Open(open) => {
+                let payload = OpenPayload::of(payload(SealedKind::Open)?).ok()?;
+                Hello { cookie: Bytes8(&open.cookie), ..hello_of(&payload, hello.agent, open.handshake) }.into()
+            }
+            SealedHandshake::Welcome(welcome) => {
+                let payload = WelcomePayload::of(payload(SealedKind::Welcome)?).ok()?;
+                welcome_of(&payload, welcome.handshake, welcome.echo)
+            }
+            SealedHandshake::Refuse(refuse) => {
+                let (handshake, echo, retry_ms) = (refuse.handshake, refuse.echo, refuse.retry_ms);
+                Refuse { handshake, echo, reason: RefuseReason::Busy, version_min: 1, version_max: 1, retry_ms }.into()
+            }
+            // Its length is to be compared with sealed ones.
+            SealedHandshake::Hint(_) | SealedHandshake::Resume(_) => return None,
+        };
+        plain(datagram.header, |packer| packer.push(&message))
+    }
+}
+
+fn hello_of<'a>(payload: &OpenPayload<'a>, agent: AgentId, handshake: u64) -> Hello<'a> {
+    Hello {
+        incarnation: payload.incarnation,
+        boot: payload.boot,
+        store: payload.store,
+        epoch: payload.epoch,
+        server_incarnation: payload.server_incarnation,
+        window: payload.window,
+        max_datagram: payload.max_datagram,
+        features: payload.features,
+        lease_us: payload.lease_us,
+        label: payload.label,
+        ..Hello::new(agent, handshake)
+    }
+}
+
+fn welcome_of(payload: &WelcomePayload, handshake: u64, echo: u64) -> Message<'static> {
+    let reason = match payload.status {
+        OpenStatus::Opened => {
+            return Welcome {
+                handshake,
+                echo,
+                version: payload.version,
+                session: payload.session,
+                handle: payload.handle,
+                store: payload.store,
+                epoch: payload.epoch,
+                server_incarnation: payload.server_incarnation,
+                features: payload.features,
+                lease_us: payload.lease_us,
+                delta_ppm: payload.delta_ppm,
+                epsilon_us: payload.epsilon_us,
+                delivery_timeout_us: payload.delivery_timeout_us,
+                window: payload.window,
+                max_datagram: payload.max_datagram,
+                first_packet: 1,
+            }
+            .into();
+        }
+        OpenStatus::Superseded => RefuseReason::Superseded,
+        OpenStatus::Limit => RefuseReason::Crowded,
+        OpenStatus::Ahead => RefuseReason::Ahead,
+        OpenStatus::Busy | OpenStatus::UnknownKey | OpenStatus::Revoked => RefuseReason::Busy,
+    };
+    Refuse { handshake, echo, reason, version_min: 1, version_max: 1, retry_ms: payload.retry_ms }.into()
+}
+
+/// Holds an agent's key, and notes what it encrypts.
+struct WitnessedHolder<H> {
+    holder: H,
+    sealing: Sealing,
+}
+
+impl<H: Handshaker> Handshaker for WitnessedHolder<H> {
+    fn begin(&mut self, beginning: &Beginning<'_>, prologue: &[u8], payload: &[u8]) -> Result<Vec<u8>, HandshakeFailed> {
+        let message = self.holder.begin(beginning, prologue, payload)?;
+        self.sealing.known().payloads.insert(hash(&[&message]), payload.to_vec());
+        Ok(message)
+    }
+
+    fn finish(&mut self, message: &[u8]) -> Result<(Vec<u8>, Chain), HandshakeFailed> {
+        self.holder.finish(message)
+    }
+}
+
+/// The worker of a server's process.
+pub struct SealWorker {
+    sealing: Sealing,
+    worker: Worker,
+    rng: SimRng,
+    /// What it answered to writing, of which the payload is known.
+    payloads: BTreeMap<JobId, Vec<u8>>,
+    /// What it will have done.
+    doing: BTreeMap<u64, SealDone>,
+    /// What it has done and nobody has heard.
+    done: VecDeque<SealDone>,
+    /// Whether the server has taken its agents' principals in.
+    pub enlisted: bool,
+    last: u64,
+}
+
+impl fmt::Debug for SealWorker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SealWorker").field("doing", &self.doing.len()).finish_non_exhaustive()
+    }
+}
+
+impl SealWorker {
+    /// One that has done nothing yet.
+    #[must_use]
+    pub fn new(sealing: Sealing, rng: SimRng) -> Self {
+        let worker = Worker::new([sealing.server_key()]);
+        Self { sealing, worker, rng, payloads: BTreeMap::new(), doing: BTreeMap::new(), done: VecDeque::new(), enlisted: false, last: 0 }
+    }
+
+    /// Takes a piece of work; gives after how long it is done, and under which number.
+    pub fn take(&mut self, work: SealWork) -> Option<(u64, u64)> {
+        if let SealWork::Write { job, payload, .. } = &work {
+            self.payloads.insert(*job, payload.to_vec());
+        }
+        let done = self.worker.work(work, Entropy::from_bytes(self.rng.seed()))?;
+        if let SealDone::Written { job, message, .. } = &done
+            && let Some(payload) = self.payloads.remove(job)
+        {
+            self.sealing.known().payloads.insert(hash(&[message]), payload);
+        }
+        self.last += 1;
+        self.doing.insert(self.last, done);
+        Some((self.rng.between(WORK_NS / 100, WORK_NS), self.last))
+    }
+
+    /// What has this number is done.
+    pub fn finish(&mut self, number: u64) {
+        self.done.extend(self.doing.remove(&number));
+    }
+
+    /// What it has done.
+    pub fn done(&mut self) -> Option<SealDone> {
+        self.done.pop_front()
+    }
+}
