@@ -14,6 +14,7 @@ mod log_queue;
 mod log_repeats;
 mod overflow;
 mod receive_pool;
+mod seal_workers;
 pub mod services;
 pub mod socket;
 mod sources;
@@ -36,6 +37,7 @@ pub use log_queue::LogQueue;
 pub use log_repeats::LogRepeats;
 /// What [`Services`] register their sources with.
 pub use mio::{Registry, Token};
+pub use seal_workers::SealWorkers;
 pub use services::{NoServices, Services};
 pub use socket::{OpenError, PortOptions, UdpPort};
 pub use sources::Sources;
