@@ -12,6 +12,7 @@
 //! | [`handshake`] | who is the peer, what do both now share |
 //! | [`work`] | who does handshakes for a machine that has no private key |
 //! | [`record`] | which keys follow from a handshake |
+//! | [`log`] | by which lines a capture can be read |
 //! | [`session`] | how is a datagram of a session sealed and opened: under which key, until when |
 
 mod aead;
@@ -19,6 +20,7 @@ pub mod cookie;
 mod crypto;
 pub mod handshake;
 pub mod key;
+pub mod log;
 pub mod mac;
 mod paper;
 pub mod record;
@@ -29,6 +31,7 @@ pub use aead::{Aead, ChaCha};
 pub use cookie::Cookies;
 pub use handshake::{Entropy, Initiator, Psk, Responder, StartKey};
 pub use key::{PublicKey, SecretKey};
+pub use log::KeyLog;
 pub use mac::FirstCheck;
 pub use paper::Paper;
 pub use record::{Chain, OpenFailed};
