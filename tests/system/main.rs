@@ -34,6 +34,7 @@ mod posix;
 mod relay;
 mod reload;
 mod rights;
+mod sealed;
 mod starving;
 mod stopped;
 mod trees;

@@ -6,7 +6,8 @@
 use crate::local::Failure;
 use crate::options::Options;
 use crate::{capture, settings, show};
-use cistern_client::{Client, Error, Op, Operation};
+use cistern_client::{Client, Error, Op, Operation, PublicKey, SecretKey};
+use cistern_credentials::Places;
 use std::path::Path;
 use std::time::Duration;
 
@@ -70,11 +71,33 @@ pub(crate) fn start(options: &Options, wanted: Wanted<'_>) -> Result<Contact, Fa
     if let Some(tap) = capture::tap() {
         builder = builder.tap(tap);
     }
+    if let Some((own, server)) = keys(options)? {
+        builder = builder.key(own, server);
+    }
     let client = builder.start().map_err(|error| {
         let hint = if error.is_state_directory() { "; --state DIR names another" } else { "" };
         with_hint(error, hint)
     })?;
     Ok(Contact { client, servers: servers.names.join(", "), default: servers.default, give_up, close_within })
+}
+
+/// By which key the agent is known, and that of its server; `None`: it speaks in clear.
+fn keys(options: &Options) -> Result<Option<(SecretKey, PublicKey)>, Failure> {
+    if options.insecure {
+        return Ok(None);
+    }
+    let found = Places::of_this_process(options.key_file.as_deref()).find()?;
+    match (found, options.server_key) {
+        (None, None) => Ok(None),
+        (Some(found), Some(server)) => Ok(Some((found.key, server))),
+        (Some(found), None) => Err(Failure::usage(format!(
+            "{}: there is a key, so nothing is said in clear, but not that of the server: --server-key names it; --insecure speaks in clear",
+            found.place.key_path().display()
+        ))),
+        (None, Some(_)) => Err(Failure::usage(
+            "--server-key is for agents that have a key: `cistern key new` makes one, which an operator of the server then admits",
+        )),
+    }
 }
 
 /// Tells a person that the server's port is closed.

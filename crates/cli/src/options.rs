@@ -2,6 +2,8 @@
 //!
 //! Decides: their names, help and headings. Every one of them may stand before the command or after it; which of them a command takes says the command.
 
+use cistern_seal::PublicKey;
+use cistern_seal::key::{KeyTextError, Role};
 use cistern_text::duration;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -23,6 +25,16 @@ pub(crate) struct Options {
     /// environment or the settings file, a command looks for this user's agent (`cistern agent run`), then for the system's
     #[arg(long, env = "CISTERN_AGENT", hide_env_values = true, value_name = "SOCKET", global = true, help_heading = CONNECTION)]
     pub(crate) agent: Option<PathBuf>,
+    /// File of the key by which this command's agent is known; else cistern.host.key in $CREDENTIALS_DIRECTORY, host.key in ~/.config/cistern, host.key in
+    /// /etc/cistern, the first that is there. With a key everything is sealed, and --server-key is needed
+    #[arg(long, value_name = "FILE", global = true, help_heading = CONNECTION)]
+    pub(crate) key_file: Option<PathBuf>,
+    /// Public key of the server, as its log and `cisternd --json` show it: who does not have its secret is no server of this command
+    #[arg(long, env = "CISTERN_SERVER_KEY", hide_env_values = true, value_parser = server_key, value_name = "KEY", global = true, help_heading = CONNECTION)]
+    pub(crate) server_key: Option<PublicKey>,
+    /// Speak in clear, with whoever answers, although there may be a key
+    #[arg(long, conflicts_with_all = ["key_file", "server_key"], global = true, help_heading = CONNECTION)]
+    pub(crate) insecure: bool,
     /// Settings file (TOML); else ~/.config/cistern/cistern.toml or /etc/cistern/cistern.toml, if there is one
     #[arg(long, env = "CISTERN_CONFIG", hide_env_values = true, value_name = "FILE", global = true, help_heading = CONNECTION)]
     pub(crate) config: Option<PathBuf>,
@@ -43,6 +55,10 @@ pub(crate) struct Options {
     pub(crate) pcap: Option<PathBuf>,
 }
 
+fn server_key(text: &str) -> Result<PublicKey, KeyTextError> {
+    PublicKey::from_text(text, Role::Server)
+}
+
 impl Options {
     /// The control socket that names the host agent to go through; none for a command that asks for a lease period, which needs an agent of
     /// its own.
@@ -52,7 +68,7 @@ impl Options {
 
     /// Whether what is asked for needs an agent of the command's own, where none is named.
     pub(crate) const fn needs_own_agent(&self) -> bool {
-        self.lease.is_some() || self.lease_max.is_some() || self.pcap.is_some()
+        self.lease.is_some() || self.lease_max.is_some() || self.pcap.is_some() || self.key_file.is_some() || self.insecure
     }
 }
 

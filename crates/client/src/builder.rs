@@ -7,9 +7,11 @@ use crate::error::{Cause, Error};
 use crate::forked::Home;
 use crate::hub::{AgentServices, Hub, Inner, SharedHub, UntilOver};
 use crate::identity::Identity;
-use cistern_agent::Agent;
 use cistern_agent::config::Config;
+use cistern_agent::{Agent, Keys};
 use cistern_driver::{Address, Clock, DEFAULT_PORT, EventLoop, LoopOptions, PortOptions, Sources, Tap, UdpPort};
+use cistern_seal::work::KeyHolder;
+use cistern_seal::{Cipher, Entropy, PublicKey, SecretKey};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -25,6 +27,7 @@ pub struct Builder {
     lease: Option<Duration>,
     config: Config,
     tap: Option<Arc<dyn Tap>>,
+    keys: Option<(SecretKey, PublicKey)>,
 }
 
 impl Builder {
@@ -60,6 +63,13 @@ impl Builder {
     /// All further settings.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
+        self
+    }
+
+    /// Speaks sealed: the agent proves that it has the key `own`, which an operator of the server has admitted, and takes part only with who
+    /// proves to have the key `server`. Without it the agent speaks in clear, with whoever answers.
+    pub fn key(mut self, own: SecretKey, server: PublicKey) -> Self {
+        self.keys = Some((own, server));
         self
     }
 
@@ -99,7 +109,7 @@ impl Builder {
         let clock = Clock::new().map_err(Error::start)?;
         let seed = cistern_driver::seed().map_err(Error::start)?;
         let give_up_after = self.config.give_up_after;
-        let agent = identity.shown();
+        let agent = identity.shown(self.keys.as_ref().map(|(own, _)| own.public()));
         let name = format!("agent {label}/{}", agent.incarnation);
         let core_identity = cistern_agent::Identity {
             agent: identity.agent,
@@ -116,6 +126,10 @@ impl Builder {
         let services = AgentServices { sources: sources.ok() };
         let spin = self.config.spin;
         let core = Agent::new(self.config, core_identity, seed, addresses).map_err(|e| Cause::Settings(e.into()))?;
+        let core = match self.keys {
+            Some((own, server)) => core.sealed(Keys::new(KeyHolder::new(own, ephemeral), server), Cipher::default()),
+            None => core,
+        };
         let hub = Arc::new(Mutex::new(Hub::new(core, clock.clone(), name.clone(), servers.clone(), give_up_after)));
         let options = LoopOptions { name: name.clone(), tap: self.tap, spin, ..LoopOptions::default() };
         let mut event_loop = EventLoop::new(ports, SharedHub(Arc::clone(&hub)), services, clock.clone(), options).map_err(Error::start)?;
@@ -136,6 +150,11 @@ impl Builder {
         let inner = Inner { home: Home::here(), hub, clock, handle, servers, agent, user, give_up_after, stats };
         Ok(Client { inner: Arc::new(inner) })
     }
+}
+
+/// For one handshake. The system's random source was there at the start; an agent must not go on without it.
+fn ephemeral() -> Entropy {
+    Entropy::from_bytes(cistern_driver::seed().expect("the system's random source does not go away"))
 }
 
 fn resolve(names: &[String]) -> Result<Vec<SocketAddr>, Error> {

@@ -4,6 +4,7 @@ use crate::metadata::FileId;
 use bytes::Bytes;
 use cistern_agent::api::OpError;
 use cistern_driver::AddressError;
+use cistern_wire::sealed::OpenStatus;
 use cistern_wire::{Limited, RefuseReason, Status};
 use std::ffi::OsStr;
 use std::fmt;
@@ -64,6 +65,14 @@ fn limited(limit: &Limited) -> String {
     format!("the quota of {whose} is used up: {used} of {bound} {limit}; nothing was changed")
 }
 
+/// Why a key opens nothing, and what can be done.
+const fn not_admitted(status: OpenStatus) -> &'static str {
+    match status {
+        OpenStatus::Revoked => "refuses this key: it was revoked, which is for ever; make another one and have it admitted",
+        _ => "does not know this key: its operator admits it (`cistern key show` prints its public half)",
+    }
+}
+
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
 /// What went wrong.
@@ -77,7 +86,11 @@ pub(crate) enum Cause {
     Limited { subject: Subject, limit: Limited },
     #[error("{0}: the lock was not granted within the time allowed")]
     TimedOut(Subject),
-    #[error("no answer from server {servers} within {} s: is cisternd running there, and does UDP pass?", after.as_millis() as f64 / 1_000.0)]
+    #[error(
+        "no answer from server {servers} within {} s: is cisternd running there, and does UDP pass? A server that has a key answers only agents \
+         that have one, too, and know that of the server",
+        after.as_millis() as f64 / 1_000.0
+    )]
     Unreachable { servers: String, after: Duration },
     #[error("{0}: the outcome is unknown: the session ended before the answer came, the change was made once or not at all")]
     OutcomeUnknown(Subject),
@@ -85,6 +98,8 @@ pub(crate) enum Cause {
     LeaseLost(Subject),
     #[error("server {servers} refuses a session: {}", reason.name())]
     Refused { servers: String, reason: RefuseReason },
+    #[error("server {servers} {}", not_admitted(*status))]
+    NotAdmitted { servers: String, status: OpenStatus },
     #[error("server {0} is not the one this agent knows (another or an older store): use a fresh state directory if that is intended")]
     WrongServer(String),
     #[error("the client is closed")]
@@ -209,7 +224,7 @@ impl Error {
             Cause::Unreachable { .. } => ErrorKind::Unreachable,
             Cause::OutcomeUnknown(_) => ErrorKind::OutcomeUnknown,
             Cause::LeaseLost(_) => ErrorKind::LeaseExpired,
-            Cause::Refused { .. } => ErrorKind::Refused,
+            Cause::Refused { .. } | Cause::NotAdmitted { .. } => ErrorKind::Refused,
             Cause::WrongServer(_) => ErrorKind::WrongServer,
             Cause::Closed => ErrorKind::Closed,
             Cause::Forked { .. } => ErrorKind::Forked,
@@ -231,6 +246,7 @@ impl Error {
             Cause::OutcomeUnknown(_) => "OUTCOME_UNKNOWN",
             Cause::LeaseLost(_) => "LEASE_LOST",
             Cause::Refused { .. } => "REFUSED",
+            Cause::NotAdmitted { .. } => "NOT_ADMITTED",
             Cause::WrongServer(_) => "ANOTHER_SERVER",
             Cause::Address(AddressError::Unknown { .. }) => "UNKNOWN_HOST",
             Cause::NoServer | Cause::Address(_) | Cause::Settings(_) | Cause::State { .. } => "USAGE",
@@ -292,6 +308,7 @@ impl Error {
             OpError::OutcomeUnknown => Cause::OutcomeUnknown(subject),
             OpError::LeaseLost => Cause::LeaseLost(subject),
             OpError::Refused(reason) => Cause::Refused { servers: servers(), reason },
+            OpError::NotAdmitted(status) => Cause::NotAdmitted { servers: servers(), status },
             OpError::AnotherServer => Cause::WrongServer(servers()),
             OpError::Closed => Cause::Closed,
             OpError::Overloaded => Cause::Overloaded(subject),

@@ -5,6 +5,7 @@
 
 use crate::error::{Cause, Error};
 use cistern_driver::private::{self, Others};
+use cistern_seal::PublicKey;
 use cistern_wire::AgentId;
 use nix::fcntl::{Flock, FlockArg};
 use std::fmt;
@@ -73,8 +74,10 @@ impl Identity {
         Ok(Self { agent, incarnation, boot: boot_id(), _lock: Some(lock) })
     }
 
-    pub(crate) const fn shown(&self) -> AgentIdentity {
-        AgentIdentity { agent: u128::from_be_bytes(self.agent.0), incarnation: self.incarnation }
+    /// As servers show it: of an agent with a key, this is an instance of it.
+    pub(crate) fn shown(&self, key: Option<PublicKey>) -> AgentIdentity {
+        let agent = key.map_or(self.agent, |key| key.agent(self.agent));
+        AgentIdentity { agent: u128::from_be_bytes(agent.0), incarnation: self.incarnation }
     }
 }
 

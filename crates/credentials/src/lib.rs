@@ -7,7 +7,7 @@
 //!
 //! | file | has |
 //! |---|---|
-//! | `host.key` | a secret key: one line |
+//! | `host.key`, `server.key` | a secret key: one line |
 //! | `revoked.log` | revoked keys, one a line; append-only |
 
 mod error;
@@ -22,5 +22,7 @@ pub use revoked_file::RevokedFile;
 
 /// Name of the file with the key of a host or application.
 pub const HOST_KEY: &str = "host.key";
+/// Name of the file with the key of a server.
+pub const SERVER_KEY: &str = "server.key";
 /// Name of the file with revoked keys.
 pub const REVOKED_LOG: &str = "revoked.log";

@@ -65,7 +65,7 @@ impl Server {
 
     /// A server of a host: everything in memory, on the addresses given.
     pub fn at(place: &Place, listen: &[SocketAddr], args: &[&str]) -> Self {
-        let args = [&["--volatile", "--new-cluster", "--insecure"], args].concat();
+        let args = [&["--volatile", "--new-cluster"], args].concat();
         Self::started(place, tempfile::tempdir().unwrap(), listen, &args)
     }
 
@@ -82,7 +82,8 @@ impl Server {
         let state = dir.path().join("server");
         let addresses: Vec<_> = listen.iter().map(ToString::to_string).collect();
         let mut all: Vec<_> = addresses.iter().flat_map(|address| ["--listen", address]).collect();
-        all.extend(["--json", "--state", state.to_str().unwrap()]);
+        // In clear, so that captures can be audited.
+        all.extend(["--json", "--insecure", "--state", state.to_str().unwrap()]);
         all.extend(args);
         let capture = captures.switch("server");
         let with_capture: Vec<_> = all.iter().copied().chain(capture.iter().map(String::as_str)).collect();

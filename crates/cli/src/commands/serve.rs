@@ -11,6 +11,7 @@ mod backups;
 mod in_force;
 mod kept;
 mod revoked;
+mod sealing;
 mod state;
 
 use super::{NONE, Run};
@@ -27,6 +28,8 @@ use cistern_driver::{
 use cistern_driver::{OpenError, Registry, Token};
 use cistern_driver::{Response, seed};
 use cistern_link::Instant;
+use cistern_seal::SecretKey;
+use cistern_seal::key::Role;
 use cistern_server::store::BatchId;
 use cistern_server::{Config, Server};
 use cistern_text::{duration, size};
@@ -35,6 +38,7 @@ use clap::Args;
 use in_force::InForce;
 use kept::{Bell, Kept};
 use revoked::RevokedLog;
+use sealing::{Sealing, read_key_of};
 use serde_json::json;
 use state::StateDir;
 use std::collections::HashSet;
@@ -97,7 +101,7 @@ pub(crate) struct Serve {
     /// is free
     #[arg(long, value_parser = store_reserve, default_value = "256M", value_name = "SIZE")]
     pub(crate) store_reserve: u64,
-    /// Allow addresses other than loopback, although datagrams are neither encrypted nor authenticated
+    /// Speak in clear, with everybody who can send datagrams to the server, although it may have a key, and on addresses other than loopback
     #[arg(long)]
     pub(crate) insecure: bool,
     /// State directory: the control socket. Default: /var/lib/cistern/server for root; for others $XDG_STATE_HOME/cistern/server
@@ -182,20 +186,22 @@ fn serve(args: &Serve) -> Result<(), Failure> {
     capture::start(args.pcap.as_deref())?;
     refuse_no_choice(args)?;
     let listen = resolved(&args.listen)?;
-    refuse_to_be_reached(args, &listen)?;
     let settings = settings::load(args.config.as_deref())?;
     let config = settings.server_config(args)?;
     logging::adopt(&settings.log_filter());
     let in_force = InForce::new(args, &settings, &config);
     let state = StateDir::hold(args.state.as_deref())?;
+    let key = read_key_of(state.path(), args.insecure)?;
+    refuse_to_be_reached(args, &listen, key.is_some())?;
     let revoked = RevokedLog::open(state.path(), args.volatile)?;
     let ports = open_ports(&listen)?;
     let control = ControlServer::bind(state.socket(), ControlLimits::default()).map_err(|e| failed("CONTROL", &e))?;
     let metrics = args.metrics.as_ref().map(listen_for_metrics).transpose()?;
     let bell = Bell::default();
     let fresh = seed().map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string()))?;
-    let (store, id) = Kept::open(args, fresh.first_chunk().map_or(StoreId([0; 16]), |id| StoreId(*id)), &bell)?;
-    let mut event_loop = set_up(config, ports, control, store, id, bell, revoked)?;
+    let store = Kept::open(args, fresh.first_chunk().map_or(StoreId([0; 16]), |id| StoreId(*id)), &bell)?;
+    let public = key.as_ref().map(|key| key.public().to_text(Role::Server));
+    let mut event_loop = set_up(config, ports, control, store, bell, revoked, key.as_ref())?;
     event_loop.services_mut().in_force = Arc::clone(&in_force);
     let handle = event_loop.handle();
     let metrics_address = metrics.as_ref().map(Port::address);
@@ -210,7 +216,7 @@ fn serve(args: &Serve) -> Result<(), Failure> {
     )?;
     let listen = event_loop.local_addrs().collect();
     event_loop.services_mut().announcement =
-        Some(Announcement { json: args.json, listen, metrics: metrics_address, control: state.socket().to_path_buf() });
+        Some(Announcement { json: args.json, listen, metrics: metrics_address, control: state.socket().to_path_buf(), key: public });
     match event_loop.run() {
         Ok(Ended::Stopped) => Ok(()),
         Ok(Ended::ByServices) => event_loop.services_mut().failure.take().map_or(Ok(()), Err),
@@ -242,7 +248,10 @@ fn resolved(listen: &[Address]) -> Result<Vec<Vec<SocketAddr>>, Failure> {
 }
 
 /// Without a key anybody who can send datagrams to the server can take part.
-fn refuse_to_be_reached(args: &Serve, listen: &[Vec<SocketAddr>]) -> Result<(), Failure> {
+fn refuse_to_be_reached(args: &Serve, listen: &[Vec<SocketAddr>], sealed: bool) -> Result<(), Failure> {
+    if sealed {
+        return Ok(());
+    }
     let Some(open) = listen.iter().flatten().find(|address| !address.ip().is_loopback()) else { return Ok(()) };
     if args.insecure {
         log::warn!("{open}: without a key, and therefore open to everybody who can send datagrams to it (--insecure)");
@@ -301,10 +310,10 @@ fn set_up(
     config: Config,
     ports: Vec<UdpPort>,
     control: ControlServer,
-    store: Kept,
-    id: StoreId,
+    (store, id): (Kept, StoreId),
     bell: Bell,
     revoked: RevokedLog,
+    key: Option<&SecretKey>,
 ) -> Result<ServerLoop, Failure> {
     let internal = |e: &dyn std::error::Error| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string());
     let clock = Clock::new().map_err(|e| internal(&e))?;
@@ -317,6 +326,10 @@ fn set_up(
     let mut server =
         Server::new(now, wall_clock(), id, config, seed().map_err(|e| internal(&e))?).map_err(|e| Failure::usage(e.to_string()))?;
     revoked.tell(&mut server, now);
+    let (sealing, server) = match key {
+        Some(key) => Sealing::start(key, server, &bell).map(|(sealing, server)| (Some(sealing), server))?,
+        None => (None, server),
+    };
     let backups = Backups::new(bell.clone());
     let daemon = ServerServices {
         store,
@@ -325,6 +338,7 @@ fn set_up(
         backups,
         changes: Vec::new(),
         revoked,
+        sealing,
         stats: Arc::default(),
         metrics: None,
         wall_clock_told: now,
@@ -353,20 +367,26 @@ struct Announcement {
     listen: Vec<SocketAddr>,
     metrics: Option<SocketAddr>,
     control: PathBuf,
+    /// The public key of a server that speaks sealed.
+    key: Option<String>,
 }
 
 impl Announcement {
     fn tell(self) -> Result<(), Failure> {
-        let Self { json, listen, metrics, control } = self;
+        let Self { json, listen, metrics, control, key } = self;
         if json {
             // A path that is not UTF-8 is shown as well as JSON can; who chose it knows it.
             let control = control.to_string_lossy().into_owned();
-            return show::json(&json!({ "ready": true, "listen": listen, "control": control, "metrics": metrics }));
+            return show::json(&json!({ "ready": true, "listen": listen, "control": control, "metrics": metrics, "key": key }));
         }
         if let Some(metrics) = metrics {
             log::info!("metrics at http://{metrics}/metrics");
         }
         let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
+        match key {
+            Some(key) => log::info!("sealed: this server has the key {key}, and speaks with agents that an operator admitted"),
+            None => log::info!("in clear: nothing is encrypted, and no agent has to prove who it is"),
+        }
         log::info!("listening on {}, control socket {}", listen.join(", "), control.display());
         Ok(())
     }
@@ -381,6 +401,7 @@ struct ServerServices {
     /// Answers to an operator that wait for their batch.
     changes: Vec<(BatchId, ConnectionId, String)>,
     revoked: RevokedLog,
+    sealing: Option<Sealing>,
     stats: Arc<Stats>,
     metrics: Option<Publisher>,
     wall_clock_told: Instant,
@@ -420,6 +441,9 @@ impl Services<Server> for ServerServices {
 
     fn between_rounds(&mut self, server: &mut Server) {
         self.store.hand_over_early(server);
+        if let Some(sealing) = &mut self.sealing {
+            sealing.hand_over(server);
+        }
     }
 
     fn after_turn(&mut self, server: &mut Server, now: Instant) -> ControlFlow<()> {
@@ -431,6 +455,9 @@ impl Services<Server> for ServerServices {
         }
         if let Some(config) = self.in_force.take() {
             server.adopt(now, &config);
+        }
+        if let Some(sealing) = &mut self.sealing {
+            sealing.serve(server, now);
         }
         self.store.serve(server, now);
         self.backups.tell(&mut self.control);
@@ -480,7 +507,10 @@ mod tests {
 
     fn refusal(flags: &[&str]) -> Option<String> {
         let args = Cisternd::try_parse_from(["cisternd"].iter().chain(flags)).unwrap().serve;
-        refuse_no_choice(&args).and_then(|()| refuse_to_be_reached(&args, &resolved(&args.listen)?)).err().map(|failure| failure.message)
+        refuse_no_choice(&args)
+            .and_then(|()| refuse_to_be_reached(&args, &resolved(&args.listen)?, false))
+            .err()
+            .map(|failure| failure.message)
     }
 
     #[test]

@@ -1,0 +1,156 @@
+//! Sealed sessions between real processes: who is let in, who is not, and what each of them is told.
+
+use cistern_seal::SecretKey;
+use cistern_seal::key::Role;
+use cistern_testkit::{CISTERN, CISTERND, Daemon, Place, Process, command, eventually, said};
+use cistern_wire::{AgentId, Header, Hello, Message, Packer, SessionId};
+use serde_json::Value;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A server with a key of its own, and the keys of agents.
+struct Sealed {
+    server: Daemon,
+    address: SocketAddr,
+    /// Of the server, in public.
+    key: String,
+    dir: TempDir,
+}
+
+impl Sealed {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("server")).unwrap();
+        let secret = SecretKey::from_bytes([5; 32]);
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(dir.path().join("server/server.key")).unwrap();
+        writeln!(file, "{}", *secret.to_text(Role::Server)).unwrap();
+        let state = dir.path().join("server");
+        let args =
+            ["--volatile", "--new-cluster", "--lease", "1s", "--listen", "127.0.0.1:0", "--json", "--state", state.to_str().unwrap()];
+        let server = Daemon::start(&Place::default(), CISTERND, &args);
+        let key = secret.public().to_text(Role::Server);
+        assert_eq!(server.ready["key"], key);
+        let address = server.ready["listen"][0].as_str().unwrap().parse().unwrap();
+        Self { server, address, key, dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn key(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    /// Makes a key; gives its public half.
+    fn make_key(&self, name: &str) -> String {
+        let made = command(CISTERN, &["key", "new", &self.key(name), "--json"]).output().unwrap();
+        assert!(made.status.success(), "{}", said(&made));
+        serde_json::from_slice::<Value>(&made.stdout).unwrap()["public"].as_str().unwrap().to_owned()
+    }
+
+    fn admin(&self, args: &[&str]) {
+        let socket = self.server.ready["control"].as_str().unwrap();
+        let output = command(CISTERN, &[&["admin"], args, &["--control", socket]].concat()).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", said(&output));
+    }
+
+    /// Makes a key, and admits it to everything.
+    fn admit(&self, name: &str) {
+        let public = self.make_key(name);
+        self.admin(&["add", name, "--key", &public]);
+        self.admin(&["grant", name, "1=rwlo"]);
+    }
+
+    /// Without the keys of whoever runs the tests.
+    fn plain(&self, args: &[&str]) -> Command {
+        let mut command = command(CISTERN, args);
+        command.env_remove("CREDENTIALS_DIRECTORY").env("HOME", self.dir.path()).env("XDG_CONFIG_HOME", self.path("config"));
+        command.env("CISTERN_SERVER", self.address.to_string());
+        command
+    }
+
+    fn prepared(&self, key: &str, args: &[&str]) -> Command {
+        self.plain(&[&["--key-file", &self.key(key), "--server-key", &self.key], args].concat())
+    }
+
+    fn ok(&self, key: &str, args: &[&str]) -> String {
+        let output = self.prepared(key, args).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", said(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+fn refused(output: &Output, code: i32, why: &str) {
+    assert!(output.status.code() == Some(code) && said(output).contains(why), "not {why:?}: {}", said(output));
+}
+
+#[test]
+fn who_has_an_admitted_key_works_sealed_and_nothing_is_said_in_clear() {
+    let sealed = Sealed::start();
+    sealed.admit("web");
+    let pcap = sealed.key("web.pcap");
+    sealed.ok("web", &["mkdir", "/a-name-that-nobody-else-may-read"]);
+    let listed = sealed.ok("web", &["ls", "/", "--pcap", &pcap]);
+    assert!(listed.contains("a-name-that-nobody-else-may-read"), "{listed}");
+    let captured = fs::read(&pcap).unwrap();
+    assert!(!captured.is_empty() && !captured.windows(6).any(|bytes| bytes == b"nobody"), "a name is in the capture");
+    // A session of its own, renewed while its command runs, and a token.
+    let mut lock = sealed.prepared("web", &["lock", "/a-name-that-nobody-else-may-read", "--", "sh", "-c", "sleep 3; echo done"]);
+    let output = lock.output().unwrap();
+    assert!(output.status.success() && said(&output).contains("done"), "{}", said(&output));
+    sealed.ok("web", &["ping"]);
+}
+
+#[test]
+fn who_has_no_admitted_key_is_told_and_who_speaks_in_clear_gets_nothing() {
+    let sealed = Sealed::start();
+    sealed.admit("web");
+    sealed.make_key("stranger");
+    refused(&sealed.prepared("stranger", &["ls", "/"]).output().unwrap(), 69, "does not know this key");
+    // Another server's key: whoever is at the address does not have it.
+    let other = SecretKey::from_bytes([6; 32]).public().to_text(Role::Server);
+    let wrong = sealed.plain(&["ls", "/", "--timeout", "1s", "--key-file", &sealed.key("web"), "--server-key", &other]).output().unwrap();
+    refused(&wrong, 69, "know that of the server");
+    refused(&sealed.plain(&["ls", "/", "--timeout", "1s"]).output().unwrap(), 69, "answers only agents that have one");
+    refused(&sealed.plain(&["ls", "/", "--key-file", &sealed.key("web")]).output().unwrap(), 2, "--server-key");
+    refused(&sealed.plain(&["ls", "/", "--server-key", &sealed.key]).output().unwrap(), 2, "cistern key new");
+    let both = sealed.plain(&["ls", "/", "--insecure", "--key-file", &sealed.key("web")]).output().unwrap();
+    refused(&both, 2, "--insecure");
+    // Not one byte, whatever is sent.
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let mut hello = Vec::new();
+    let header = Header { from_server: false, session: SessionId(0), packet: 1 };
+    let mut packer = Packer::new(&mut hello, header, 1_232);
+    assert!(packer.push(&Message::Hello(Hello::new(AgentId([1; 16]), 7))));
+    packer.finish();
+    for datagram in [&hello[..], &[0xc5; 1_200], b"", &[0; 48]] {
+        socket.send_to(datagram, sealed.address).unwrap();
+    }
+    assert!(socket.recv(&mut [0; 2_048]).is_err(), "a stranger was answered");
+    sealed.ok("web", &["ls", "/"]);
+}
+
+#[test]
+fn a_key_that_is_revoked_loses_its_live_sessions_and_opens_no_others() {
+    let sealed = Sealed::start();
+    sealed.admit("web");
+    sealed.admit("heir");
+    sealed.ok("web", &["touch", "/job"]);
+    let mut command = sealed.prepared("web", &["lock", "/job", "--", "sh", "-c", "echo held; sleep 120"]);
+    let mut holder = Process::spawn(command.stdout(Stdio::piped())).unwrap();
+    assert_eq!(holder.line().as_deref(), Some("held"));
+    sealed.admin(&["revoke", "web"]);
+    let status = eventually("the holder is ended", || holder.try_wait());
+    assert!(!status.success(), "{status}");
+    refused(&sealed.prepared("web", &["ls", "/"]).output().unwrap(), 69, "was revoked");
+    // When its lease is over the lock is another's.
+    assert!(sealed.ok("heir", &["lock", "/job", "--", "echo", "inherited"]).contains("inherited"));
+}
