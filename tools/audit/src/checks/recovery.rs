@@ -159,12 +159,7 @@ pub(super) fn granted(evidence: &Evidence<'_>, event: &Event, grant: &Grant, cou
 
 fn reclaimed(evidence: &Evidence<'_>, event: &Event, grant: &Grant, server: &Server, court: &mut Court) {
     let Some(session) = evidence.story.session(event.session) else { return };
-    let nonce = evidence.story.events().iter().find_map(|event| match &event.what {
-        What::Answer(answer) if answer.reply == Some(cistern_wire::ReplyKind::Reclaimed) => Some(answer.number),
-        _ => None,
-    });
-    let request = nonce.and_then(|nonce| session.requests.get(nonce));
-    let Some((request, from)) = request.and_then(|request| match request.asked {
+    let Some((request, from)) = session.requests.get(grant.nonce).and_then(|request| match request.asked {
         Asked::Reclaim { from, .. } => Some((request, from)),
         _ => None,
     }) else {

@@ -282,7 +282,7 @@ impl Story {
         replies::grants(reply, nonce, |grant| all.push(grant));
         if let Reply::Reclaimed(reclaimed) = reply {
             let request = self.sessions.get(&seen.session()).and_then(|session| session.requests.get(nonce));
-            replies::reclaimed(request, reclaimed, |grant| all.push(grant));
+            replies::reclaimed(request, nonce, reclaimed, |grant| all.push(grant));
         }
         for grant in all {
             self.give(seen, grant);

@@ -38,11 +38,11 @@ pub(super) fn grants(reply: &Reply<'_>, nonce: u64, mut tell: impl FnMut(Grant))
 }
 
 /// Locks that a reclaim gives back.
-pub(super) fn reclaimed(request: Option<&Request>, reclaimed: &Reclaimed<'_>, mut tell: impl FnMut(Grant)) {
+pub(super) fn reclaimed(request: Option<&Request>, nonce: u64, reclaimed: &Reclaimed<'_>, mut tell: impl FnMut(Grant)) {
     let Some(Asked::Reclaim { items, .. }) = request.map(|request| &request.asked) else { return };
     for (asked, told) in items.iter().zip(reclaimed.items.iter()).filter(|(_, told)| told.status.is_ok()) {
         let (lock, mode, generation, run, version) = (asked.lock, asked.mode, asked.generation, asked.run, told.version);
-        tell(Grant { lock, mode, generation, run, version, how: How::Reclaim, nonce: 0, news: false });
+        tell(Grant { lock, mode, generation, run, version, how: How::Reclaim, nonce, news: false });
     }
 }
 

@@ -1,11 +1,14 @@
 //! Tests of whose word counts: what is said of a session by somebody else ends nothing of it.
 
 use super::{at_server, broken, clean, count, from, goes_on, held, open};
-use crate::bench::{ask, challenge, confirm, hello_of, welcome};
+use crate::bench::{LOCK, ask, challenge, confirm, hello_of, welcome};
 use crate::rule::Rule;
 use crate::vantage::Side;
 use crate::{Auditor, Why, bench::Bench};
-use cistern_wire::{Claim, FormerClaim, Message, ReclaimComplete, SessionId};
+use cistern_wire::{
+    Ack, Claim, FormerClaim, Generation, List, Message, Mode, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Reply,
+    SessionId, Status,
+};
 
 const COOKIE: &[u8] = b"0123456789abcdef";
 
@@ -63,4 +66,22 @@ fn completed_reclaim_of_somebody_elses_session_ends_nothing_of_it() {
         assert_eq!(story.session(SessionId(5)).unwrap().given_up.is_some(), believed);
         assert_eq!(count(&audit, Rule::Grace).violations, 0);
     }
+}
+
+#[test]
+fn reclaims_from_two_sessions_that_are_answered_in_one_datagram_are_told_apart() {
+    let mut audit = held(at_server());
+    audit.pass(100);
+    audit.open_at(0, 7, 2);
+    audit.pass(100);
+    audit.open_at(0, 8, 3);
+    let (lock, generation) = (LOCK, Generation(100));
+    let items = [ReclaimItem { lock, mode: Mode::Exclusive, generation, first: generation, run: 10, version: 0 }];
+    let of = |nonce, from, items| Message::from(Reclaim { ask: ask(nonce), from: SessionId(from), items });
+    audit.up(0, 8, 2, &[of(1, 7, List::of(&[])), of(2, 5, List::of(&items))]);
+    let items = [ReclaimedItem { lock, generation, status: Status::OK, version: 4 }];
+    let done = |nonce, items| Message::from(Ack { nonce, echo: 2, reply: Reply::Reclaimed(Reclaimed { items }) });
+    audit.down(0, 8, 2, &[done(1, List::of(&[])), done(2, List::of(&items))]);
+    clean(&audit);
+    assert_eq!(count(&audit, Rule::Reclaim).consistent, 1);
 }
