@@ -108,6 +108,12 @@ fn who_has_an_admitted_key_works_sealed_and_nothing_is_said_in_clear() {
     sealed.ok("web", &["ping"]);
 }
 
+//= wire-spec.md#11-8-security
+//= type=test
+//# A side that has a key configured MUST NOT act on a plain datagram, in either role.
+//= wire-spec.md#11-8-security
+//= type=test
+//# Agent and server of a sealed session MUST each prove who they are; a key shared by several MUST be documented as one domain of trust.
 #[test]
 fn who_has_no_admitted_key_is_told_and_who_speaks_in_clear_gets_nothing() {
     let sealed = Sealed::start();
@@ -138,6 +144,9 @@ fn who_has_no_admitted_key_is_told_and_who_speaks_in_clear_gets_nothing() {
     sealed.ok("web", &["ls", "/"]);
 }
 
+//= wire-spec.md#11-8-security
+//= type=test
+//# The sessions of a key that is withdrawn MUST end by D.
 #[test]
 fn a_key_that_is_revoked_loses_its_live_sessions_and_opens_no_others() {
     let sealed = Sealed::start();

@@ -99,6 +99,9 @@ impl Keys {
     /// Takes WELCOME: what it says, and the chain of the session's keys, if it answers the OPEN that was made last.
     pub(crate) fn finish(&mut self, welcome: &[u8]) -> Option<(WelcomePayload, Chain)> {
         let message = welcome.get(SealedKind::Welcome.message()?)?;
+        //= wire-spec.md#11-8-security
+        //# Agent and server of a sealed session MUST each prove who they are; a key shared by several MUST be documented as one domain of
+        //# trust.
         let (payload, chain) = self.holder.finish(message).ok()?;
         Some((WelcomePayload::of(&payload).ok()?, chain))
     }

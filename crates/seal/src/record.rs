@@ -39,6 +39,9 @@ impl Chain {
     /// The chain of a session's first generation, from the two keys and the hash of its handshake.
     #[must_use]
     pub fn begin(first: &[u8; 32], second: &[u8; 32], hash: &[u8; 32]) -> Self {
+        //= wire-spec.md#11-8-security
+        //# Keys MUST rest on something fresh from either side, be different for each direction, protect the header too, and be renewable
+        //# without a new session.
         let mut secret = Zeroizing::new([0; 64]);
         secret[..32].copy_from_slice(first);
         secret[32..].copy_from_slice(second);

@@ -29,6 +29,8 @@ impl Agent {
         if !self.servers.contains(&path.remote) && !bugs::is(Bug::A2) {
             return self.dropped(Dropped::ForeignAddress);
         }
+        //= wire-spec.md#11-8-security
+        //# A side that has a key configured MUST NOT act on a plain datagram, in either role.
         let envelope = match &self.keys {
             None => Envelope::at_agent(bytes),
             Some(_) if Form::named(bytes) == Some(Form::Handshake) => return self.sealed_handshake(path, bytes),

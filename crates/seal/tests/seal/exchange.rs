@@ -257,6 +257,9 @@ fn what_is_changed_on_the_way_opens_nothing() {
     }
 }
 
+//= wire-spec.md#11-8-security
+//= type=test
+//# Agent and server of a sealed session MUST each prove who they are; a key shared by several MUST be documented as one domain of trust.
 #[test]
 fn another_server_cannot_answer() {
     let (_, mut agent, _, [_, challenge, ..]) = opened();

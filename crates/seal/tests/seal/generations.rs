@@ -72,6 +72,10 @@ const fn packets(packets: u64) -> Limits {
     Limits { packets, ..Limits::DEFAULT }
 }
 
+//= wire-spec.md#11-8-security
+//= type=test
+//# Keys MUST rest on something fresh from either side, be different for each direction, protect the header too, and be renewable without
+//# a new session.
 #[test]
 fn records_open_at_the_other_side_only_and_as_they_were_sent() {
     let (mut agent, mut server) = pair();
@@ -95,6 +99,10 @@ fn records_open_at_the_other_side_only_and_as_they_were_sent() {
     assert_eq!(Side { keys: other, ..server }.receive(SECOND, &record), Err(OpenFailed), "in another session");
 }
 
+//= wire-spec.md#11-8-security
+//= type=test
+//# Keys MUST rest on something fresh from either side, be different for each direction, protect the header too, and be renewable without
+//# a new session.
 #[test]
 fn the_agent_changes_keys_by_age_and_the_server_follows() {
     let (mut agent, mut server) = pair();

@@ -99,6 +99,10 @@ fn what_fails_leaves_nothing_behind() {
     assert_eq!(worker.pending(), 0);
 }
 
+//= wire-spec.md#11-8-security
+//= type=test
+//# Keys MUST rest on something fresh from either side, be different for each direction, protect the header too, and be renewable without a new
+//# session.
 #[test]
 fn a_handshake_that_is_begun_anew_has_another_ephemeral_key_and_forgets_the_first() {
     let ((mut worker, [public, _]), mut agent) = (server(), agent());

@@ -72,6 +72,8 @@ impl Server {
         //# A dropped datagram MUST NOT change any state but counters.
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# HINT, CHALLENGE and REFUSE MUST NOT be sent in answer to a datagram of a server.
+        //= wire-spec.md#11-8-security
+        //# A side that has a key configured MUST NOT act on a plain datagram, in either role.
         let envelope = match self.form() {
             Form::Plain => Envelope::at_server(bytes),
             _ if Form::named(bytes) == Some(Form::Handshake) => return self.sealed_handshake(path, bytes),

@@ -214,6 +214,8 @@ impl Server {
         for key in self.keys_of(who) {
             let standing = self.sessions.get(key).map(|session| session.standing());
             if matches!(standing, Some(Standing::Good | Standing::TimingOut { .. })) {
+                //= wire-spec.md#11-8-security
+                //# The sessions of a key that is withdrawn MUST end by D.
                 //= wire-spec.md#11-3-failure-and-ending
                 //# Eviction by an operator MUST be D, without rescue, and MUST NOT free anything before T.
                 self.fail(key, Cause::Evicted);

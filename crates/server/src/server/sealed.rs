@@ -160,6 +160,9 @@ impl Server {
             return self.drop_job(id, path, Dropped::BadHello);
         };
         let (path, handshake, age) = (job.path, job.handshake, gate.age(self.now, job));
+        //= wire-spec.md#11-8-security
+        //# Agent and server of a sealed session MUST each prove who they are; a key shared by several MUST be documented as one domain of
+        //# trust.
         let principal = self.principals.of_key(key.as_bytes());
         let welcomed = Welcomed { cookie: job.cookie, datagram: Vec::new() };
         let hello = hello_of(&payload, key.agent(payload.instance), handshake);

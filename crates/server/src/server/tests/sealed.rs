@@ -269,6 +269,9 @@ fn a_key_that_was_withdrawn_opens_nothing_and_what_it_was_offered_is_gone() {
     assert!(server.world.server.sessions(server.world.now).is_empty());
 }
 
+//= wire-spec.md#11-8-security
+//= type=test
+//# Agent and server of a sealed session MUST each prove who they are; a key shared by several MUST be documented as one domain of trust.
 #[test]
 fn a_key_that_is_not_known_is_told_so_and_nobody_else_is() {
     let (mut server, mut peer) = (Sealed::new(), Peer::new(20));
@@ -343,6 +346,9 @@ fn nothing_is_computed_for_who_does_not_know_the_key_or_has_no_cookie() {
     assert!(refused.len() < resume.len());
 }
 
+//= wire-spec.md#11-8-security
+//= type=test
+//# A side that has a key configured MUST NOT act on a plain datagram, in either role.
 #[test]
 fn what_does_not_open_changes_nothing_and_is_not_answered() {
     let (mut server, mut peer) = (Sealed::new(), Peer::new(1));
