@@ -72,12 +72,11 @@ impl Server {
             _ => return self.drop_datagram(path, Dropped::NotOpen),
         };
         let (agent, incarnation, refused) = (half.opening.agent, half.opening.incarnation, half.refused);
-        let principal = half.opening.principal;
         if let Some(session) = self.continued(agent, incarnation, &confirm).filter(|_| !(refused && bugs::is(Bug::H3))) {
             return self.known(header.session, header.packet, confirm.serial, session);
         }
-        // What its agent has heard since counts: it is not opened any more. Nor is one that nobody may have by now.
-        if refused && !bugs::is(Bug::H3) || self.is_revoked(principal) || self.admit(path, agent, incarnation).is_err() {
+        // What its agent has heard since counts: it is not opened any more.
+        if refused && !bugs::is(Bug::H3) || self.admit(path, agent, incarnation).is_err() {
             self.half_open.take(header.session);
             return self.stranger(path, header, bytes.len());
         }

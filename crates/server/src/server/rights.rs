@@ -100,6 +100,9 @@ impl Server {
             let bytes = server.principals.revoke(who)?.to_bytes();
             let batch = server.write_principal(who, bytes);
             warn!("{}: principal {} is revoked", server.who, who.0);
+            // What it was offered is nothing. In clear, where nobody has a key, its agents are offered others, in which they may do nothing.
+            server.half_open.forget(who);
+            server.offers.retain(|_, offer| offer.opening.principal != who);
             server.after_commit(batch, OnDurable::Revoked(who));
             Ok(batch)
         })

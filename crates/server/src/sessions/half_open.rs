@@ -5,6 +5,7 @@
 //! forgetting one costs its agent another handshake and nobody else anything. What is over is found when it is looked for: no timer runs.
 //! Leaves to others: what CONFIRM does (the machine).
 
+use crate::ids::PrincipalId;
 use crate::sessions::session::Opening;
 use crate::transport::validation::{COOKIE_LEN, CookieTime};
 use alloc::boxed::Box;
@@ -104,6 +105,14 @@ impl HalfOpens {
         }
         self.table.insert(id, half);
         self.order.push_back(id);
+    }
+
+    /// Takes away those of a principal.
+    pub(crate) fn forget(&mut self, who: PrincipalId) {
+        let of: Vec<SessionId> = self.table.iter().filter(|(_, half)| half.opening.principal == who).map(|(id, _)| *id).collect();
+        for id in of {
+            self.take(id);
+        }
     }
 
     /// It is open, or not wanted any more.
