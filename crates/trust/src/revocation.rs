@@ -109,11 +109,8 @@ fn read_line(line: &str) -> Option<(PublicKey, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::roster::tests::key;
     use proptest::prelude::*;
-
-    fn key(n: u8) -> PublicKey {
-        PublicKey::from_bytes([n; 32])
-    }
 
     #[test]
     fn a_log_is_read_up_to_what_a_crash_cut_off() {

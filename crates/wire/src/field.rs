@@ -46,6 +46,8 @@ impl fmt::Display for Malformed {
     }
 }
 
+impl core::error::Error for Malformed {}
+
 impl Malformed {
     /// A fault not yet placed; `within` names the field on the way out of the nested readers.
     #[must_use]
