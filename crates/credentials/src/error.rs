@@ -2,6 +2,8 @@
 
 use cistern_seal::key::KeyTextError;
 use cistern_trust::revocation::DamagedLine;
+use cistern_trust::roster::PinnedTextError;
+use cistern_trust::{RosterError, TextError};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -28,10 +30,22 @@ pub enum Problem {
     /// It is not the key that is expected.
     #[error("{0}")]
     Key(#[from] KeyTextError),
+    /// It is not the text that is expected.
+    #[error("it {0}")]
+    Text(#[from] TextError),
+    /// It is no `cluster.toml`.
+    #[error("it is no cluster.toml, which has `cluster` and `roster`: {0}")]
+    Form(String),
+    /// Its cluster and its roster cannot be read, or do not belong together.
+    #[error("{0}")]
+    Pinned(#[from] PinnedTextError),
+    /// A roster is not to be taken.
+    #[error("{0}")]
+    Roster(#[from] RosterError),
     /// A line is damaged.
     #[error("{0}; a key that is overlooked stays good, so nothing is served until it is mended: take the line from a copy of the file")]
     Line(#[from] DamagedLine),
-    /// Something else, in words.
+    /// It does not belong to what is there already.
     #[error("{0}")]
     Other(String),
 }

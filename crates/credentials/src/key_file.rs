@@ -4,6 +4,7 @@ use crate::error::{CredentialError, Problem};
 use cistern_capture::private::{self, Others};
 use cistern_seal::SecretKey;
 use cistern_seal::key::Role;
+use cistern_trust::{ClusterSecret, TextForm as _};
 use std::path::Path;
 use zeroize::Zeroizing;
 
@@ -29,8 +30,27 @@ pub fn make_key(path: &Path, role: Role, random: Zeroizing<[u8; 32]>) -> Result<
     Ok(key)
 }
 
+/// Reads the secret key of a cluster.
+///
+/// # Errors
+/// As [`read_key`].
+pub fn read_cluster_key(path: &Path) -> Result<ClusterSecret, CredentialError> {
+    let text = read_text(path, Others::Nothing, KEY_FILE_MAX)?;
+    ClusterSecret::from_text(&text).map_err(|e| CredentialError::new(path, e))
+}
+
+/// Makes the file of a new cluster's key from 32 bytes of the system's random source. It replaces nothing.
+///
+/// # Errors
+/// As [`make_key`].
+pub fn make_cluster_key(path: &Path, random: Zeroizing<[u8; 32]>) -> Result<ClusterSecret, CredentialError> {
+    let key = ClusterSecret::from_seed(*random);
+    write_line(path, key.to_text())?;
+    Ok(key)
+}
+
 /// A file's text, wiped when dropped.
-fn read_text(path: &Path, others: Others, len_max: usize) -> Result<Zeroizing<String>, CredentialError> {
+pub(crate) fn read_text(path: &Path, others: Others, len_max: usize) -> Result<Zeroizing<String>, CredentialError> {
     let bytes = private::read(path, others, len_max).map_err(|e| CredentialError::new(path, e))?;
     let text = String::from_utf8(bytes).map_err(|e| {
         drop(Zeroizing::new(e.into_bytes()));
@@ -76,6 +96,7 @@ mod tests {
             error.to_string()
         };
         assert!(told(read_key(&path, Role::Server, Others::Nothing).unwrap_err()).starts_with(path.to_str().unwrap()));
+        assert!(told(read_cluster_key(&path).unwrap_err()).contains("cistern-secret-cluster-1."));
         for damage in ["", "cistern-secret-agent-1.AAAA", &"A".repeat(600), "\u{fffd}"] {
             fs::write(&path, damage).unwrap();
             told(read_key(&path, Role::Agent, Others::Nothing).unwrap_err());
@@ -84,5 +105,14 @@ mod tests {
         assert!(told(read_key(&path, Role::Agent, Others::Nothing).unwrap_err()).contains("no text"));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         assert!(told(read_key(&path, Role::Agent, Others::Nothing).unwrap_err()).contains("chmod go="));
+    }
+
+    #[test]
+    fn a_cluster_has_a_key_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cluster.key");
+        let made = make_cluster_key(&path, [7; 32].into()).unwrap();
+        assert_eq!(read_cluster_key(&path).unwrap().public(), made.public());
+        assert!(read_key(&path, Role::Server, Others::Nothing).is_err());
     }
 }

@@ -3,12 +3,14 @@
 //! Decides: the order. A file that is named, else the credentials of a systemd service, the user's own, the host's. The first key that is
 //! there counts; one that cannot be used is an error, and never a reason to take the next: a program would act as somebody else.
 
-use crate::HOST_KEY;
+use crate::cluster_file::{read_cluster, replace_cluster, write_cluster};
 use crate::error::{CredentialError, Problem};
 use crate::key_file::read_key;
+use crate::{CLUSTER_FILE, HOST_KEY};
 use cistern_capture::private::Others;
 use cistern_seal::SecretKey;
 use cistern_seal::key::Role;
+use cistern_trust::{Fingerprint, Offered, Pinned};
 use rustix::process::geteuid;
 use std::env;
 use std::fs::{self, DirBuilder};
@@ -24,11 +26,11 @@ const SERVICE_PREFIX: &str = "cistern.";
 /// A place where credentials may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A file with a key.
+    /// A file with a key, and beside it `cluster.toml`.
     Key(PathBuf),
-    /// `$CREDENTIALS_DIRECTORY`, with `cistern.host.key`.
+    /// `$CREDENTIALS_DIRECTORY`, with `cistern.host.key` and `cistern.cluster.toml`.
     Service(PathBuf),
-    /// A directory with `host.key`.
+    /// A directory with `host.key` and `cluster.toml`.
     Directory(PathBuf),
 }
 
@@ -41,6 +43,61 @@ impl Place {
             Self::Service(dir) => dir.join(format!("{SERVICE_PREFIX}{HOST_KEY}")),
             Self::Directory(dir) => dir.join(HOST_KEY),
         }
+    }
+
+    /// Where its cluster is.
+    #[must_use]
+    pub fn cluster_path(&self) -> PathBuf {
+        match self {
+            Self::Key(path) => path.with_file_name(CLUSTER_FILE),
+            Self::Service(dir) => dir.join(format!("{SERVICE_PREFIX}{CLUSTER_FILE}")),
+            Self::Directory(dir) => dir.join(CLUSTER_FILE),
+        }
+    }
+
+    /// The cluster that its key belongs to; `None`: it has not joined one yet.
+    ///
+    /// # Errors
+    /// The file cannot be used.
+    pub fn cluster(&self) -> Result<Option<Pinned>, CredentialError> {
+        match read_cluster(&self.cluster_path()) {
+            Err(e) if e.is_missing() => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// Trusts a cluster from now on, or takes a newer roster of the one that is trusted.
+    ///
+    /// # Errors
+    /// Another cluster is trusted; the roster is not to be taken; the file cannot be read or written.
+    pub fn trust(&self, pinned: &Pinned) -> Result<Offered, CredentialError> {
+        let path = self.cluster_path();
+        let Some(mut known) = self.cluster()? else { return write_cluster(&path, pinned).map(|()| Offered::Taken) };
+        if known.cluster() != pinned.cluster() {
+            let what = format!(
+                "it trusts another cluster ({}) than that of the grant ({}); to change over, `cistern trust --replace`",
+                Fingerprint::of(&known.cluster().to_string()),
+                Fingerprint::of(&pinned.cluster().to_string())
+            );
+            return Err(CredentialError::new(&path, Problem::Other(what)));
+        }
+        let offered = known.offer(pinned.signed().as_bytes()).map_err(|e| CredentialError::new(&path, e))?;
+        if offered == Offered::Taken {
+            replace_cluster(&path, &known)?;
+        }
+        Ok(offered)
+    }
+
+    /// Trusts another cluster from now on, or this one with this roster, whatever was trusted before.
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub fn replace(&self, pinned: &Pinned) -> Result<Offered, CredentialError> {
+        let known = self.cluster()?;
+        if known.is_some_and(|known| known.cluster() == pinned.cluster()) {
+            return self.trust(pinned);
+        }
+        replace_cluster(&self.cluster_path(), pinned).map(|()| Offered::Taken)
     }
 
     const fn others(&self) -> Others {
@@ -56,7 +113,7 @@ impl Place {
 pub struct Found {
     /// The key.
     pub key: SecretKey,
-    /// Its place.
+    /// Its place, which may have its cluster.
     pub place: Place,
 }
 
@@ -129,6 +186,7 @@ pub fn make_directory(dir: &Path) -> Result<(), CredentialError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster_file::tests::pinned;
     use crate::make_key;
     use std::os::unix::fs::PermissionsExt;
 
@@ -165,6 +223,35 @@ mod tests {
         fs::set_permissions(at("config/host.key"), fs::Permissions::from_mode(0o644)).unwrap();
         assert_eq!(places.find().unwrap_err().path, at("config/host.key"));
         assert!(Places::new(Some(&at("none")), None, Some(at("etc")), &at("etc"), false).find().unwrap_err().is_missing());
+    }
+
+    #[test]
+    fn the_cluster_stands_beside_the_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        make(&at("config/host.key"), 2);
+        let found = Places::new(None, None, Some(at("config")), &at("etc"), false).find().unwrap().unwrap();
+        assert_eq!(found.place.cluster().unwrap(), None);
+        write_cluster(&at("config/cluster.toml"), &pinned(1)).unwrap();
+        assert_eq!(found.place.cluster().unwrap(), Some(pinned(1)));
+        assert_eq!(Place::Key(at("x/a.key")).cluster_path(), at("x/cluster.toml"));
+        assert_eq!(Place::Service(at("s")).cluster_path(), at("s/cistern.cluster.toml"));
+    }
+
+    #[test]
+    fn a_place_trusts_one_cluster_and_its_newest_roster() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::Directory(dir.path().to_owned());
+        assert_eq!(place.trust(&pinned(2)).unwrap(), Offered::Taken);
+        assert_eq!((place.trust(&pinned(2)).unwrap(), place.trust(&pinned(1)).unwrap()), (Offered::Known, Offered::Older));
+        assert_eq!(place.cluster().unwrap(), Some(pinned(2)));
+        assert_eq!(place.trust(&pinned(3)).unwrap(), Offered::Taken);
+        let secret = cistern_trust::ClusterSecret::from_seed([9; 32]);
+        let other = Pinned::new(secret.public(), crate::cluster_file::tests::roster(9).sign(&secret).unwrap().as_bytes()).unwrap();
+        assert!(place.trust(&other).unwrap_err().to_string().contains("another cluster"));
+        assert_eq!(place.cluster().unwrap(), Some(pinned(3)));
+        assert_eq!(place.replace(&pinned(2)).unwrap(), Offered::Older, "of the same cluster nothing older replaces anything");
+        assert_eq!((place.replace(&other).unwrap(), place.cluster().unwrap()), (Offered::Taken, Some(other)));
     }
 
     #[test]

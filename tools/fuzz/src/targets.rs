@@ -30,7 +30,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 13] = [
     Target { name: "server", about: "datagrams, as a server receives them", run: at_server, seeds: datagrams, mend: seal },
     Target { name: "agent", about: "datagrams, as an agent receives them", run: at_agent, seeds: datagrams, mend: seal },
     Target { name: "sealed", about: "handshakes and records of the sealed mode", run: sealed, seeds: sealed_datagrams, mend: leave },
@@ -40,6 +40,27 @@ pub const TARGETS: [Target; 10] = [
     Target { name: "settings", about: "settings files", run: settings, seeds: settings_files, mend: leave },
     Target { name: "script", about: "scripts of cistern-netfault", run: script, seeds: scripts, mend: leave },
     Target { name: "key", about: "keys of a store", run: key, seeds: keys, mend: leave },
+    Target {
+        name: "credentials",
+        about: "texts and bytes of keys, invites, requests and grants",
+        run: credentials::forms,
+        seeds: credentials::texts,
+        mend: leave,
+    },
+    Target {
+        name: "cluster",
+        about: "cluster.toml, with the roster in it",
+        run: credentials::cluster,
+        seeds: credentials::clusters,
+        mend: leave,
+    },
+    Target {
+        name: "roster",
+        about: "rosters, signed anew",
+        run: credentials::roster,
+        seeds: credentials::rosters,
+        mend: credentials::sign,
+    },
     Target { name: "revoked", about: "logs of revoked keys", run: credentials::revoked, seeds: credentials::revoked_logs, mend: leave },
 ];
 
