@@ -33,6 +33,7 @@ const SERVER: Picture = Picture {
         ("requests", &["store"]),
         ("namespace", &["principals", "store"]),
         ("principals", &["store"]),
+        ("invites", &["store"]),
         ("transport", &[]),
         ("presence", &[]),
         ("locks", &[]),

@@ -58,6 +58,16 @@ impl PrincipalId {
     pub const ANYBODY: Self = Self(0);
 }
 
+/// An invite: the number in its line, which names it when a host joins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InviteId(pub u64);
+
+impl fmt::Display for InviteId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
 /// What a principal may do in one realm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rights(u8);

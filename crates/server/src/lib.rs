@@ -24,6 +24,7 @@ mod share;
 mod transport;
 
 pub mod config;
+pub mod invites;
 pub mod namespace;
 pub mod principals;
 pub mod stats;
@@ -32,6 +33,7 @@ pub mod store;
 pub use config::{Config, ConfigError};
 pub use locks::LockCounts;
 pub use scheduler::WorkCounts;
+pub use server::joining::{Joined, NewInvite, NotJoined};
 pub use server::status;
 pub use server::{Identity, Server};
 pub use sessions::standing::Cause;

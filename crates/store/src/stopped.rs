@@ -12,6 +12,7 @@ use crate::space::Frugal;
 use crate::spare::{Spare, make_way};
 use crate::witness::Witness;
 use bytes::Bytes;
+use cistern_server::store::Key;
 use cistern_wire::StoreId;
 use std::io;
 use std::path::Path;
@@ -158,12 +159,13 @@ fn there_is_one(dir: &Path) -> OpenError {
     OpenError::new(Problem::Foreign, dir, "there is a store already; name a directory that is empty or missing")
 }
 
-/// Makes a copy of these entries, as long as `reserve` bytes stay free if it is on the file system of what it is of.
+/// Makes a copy of these entries without what is of one store alone, as long as `reserve` bytes stay free if it is on the file system of what it is of.
 pub(crate) fn copy(entries: &Entries, id: StoreId, from: &Path, to: &Path, reserve: u64) -> Result<u64, OpenError> {
     let mut count = 0;
     let fill = |data: &Path| {
         let mut frugal = Frugal::new(from, to, reserve).map_err(|e| OpenError::io(to, "looking at its file system", &e))?;
-        let frugally = entries.frozen.iter().map(|entry| {
+        let copied = entries.frozen.iter().filter(|entry| entry.as_ref().map_or(true, |(key, _)| Key::is_copied(key)));
+        let frugally = copied.map(|entry| {
             let (key, value) = entry?;
             frugal.spend(to, key.len() + value.len())?;
             count += 1;

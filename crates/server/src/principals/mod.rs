@@ -297,7 +297,7 @@ impl Principals {
     }
 }
 
-fn check_name(name: &[u8]) -> Result<(), Status> {
+pub(crate) fn check_name(name: &[u8]) -> Result<(), Status> {
     let printable = core::str::from_utf8(name).is_ok_and(|name| !name.chars().any(char::is_control));
     if printable && !name.is_empty() && name.len() <= LABEL_MAX { Ok(()) } else { Err(Status::EINVAL) }
 }

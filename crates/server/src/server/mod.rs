@@ -11,6 +11,7 @@ mod delivery;
 mod durability;
 mod execute;
 mod handshake;
+pub(crate) mod joining;
 mod lifecycle;
 mod long;
 mod opening;
@@ -31,6 +32,7 @@ mod work;
 
 use crate::config::{Config, ConfigError};
 use crate::gate::Gate;
+use crate::invites::Invites;
 use crate::locks::{LockTable, Tokens};
 use crate::namespace::Namespace;
 use crate::namespace::staging::Stages;
@@ -108,6 +110,11 @@ pub(crate) struct Wall {
 }
 
 impl Wall {
+    /// Seconds since 1970 at `now`; 0 before.
+    pub(crate) fn seconds(self, now: Instant) -> u64 {
+        u64::try_from(self.at(now) / 1_000_000_000).unwrap_or(0)
+    }
+
     /// Nanoseconds since 1970 at `now`.
     pub(crate) fn at(self, now: Instant) -> i64 {
         let since = i64::try_from(now.boot_ns.saturating_sub(self.read_at.boot_ns)).unwrap_or(i64::MAX);
@@ -167,6 +174,7 @@ pub struct Server {
     locks: LockTable,
     namespace: Namespace,
     principals: Principals,
+    invites: Invites,
     /// Keys that are revoked whatever the store says.
     revoked_elsewhere: Vec<[u8; 32]>,
     stages: Stages,
@@ -231,6 +239,7 @@ impl Server {
             locks: LockTable::new(config.locks, Tokens::new(0, 0)),
             namespace: Namespace::new(config.namespace),
             principals: Principals::default(),
+            invites: Invites::new(now),
             revoked_elsewhere: Vec::new(),
             stages: Stages::new(config.stages),
             ephemerals: Ephemerals::default(),
@@ -255,6 +264,7 @@ impl Server {
     pub fn set_wall_clock(&mut self, now: Instant, unix_ns: i64) {
         self.step(now, |server| {
             server.wall = Wall { read_at: server.now, unix_ns };
+            server.tend_invites();
             for line in server.warnings.expire(server.now) {
                 warn!("{}: {line}", server.who);
             }

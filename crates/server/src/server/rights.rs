@@ -15,7 +15,7 @@ use crate::server::durability::OnDurable;
 use crate::server::execute::Stop;
 use crate::sessions::SessionKey;
 use crate::sessions::standing::{Cause, Standing};
-use crate::store::{BatchId, Key, ReadError, Seen};
+use crate::store::{BatchId, Key, PrincipalRecord, ReadError, Seen};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
@@ -129,6 +129,12 @@ impl Server {
         }
     }
 
+    /// The record of a principal.
+    #[must_use]
+    pub fn principal(&self, who: PrincipalId) -> Option<&PrincipalRecord> {
+        self.principals.get(who)
+    }
+
     /// The principal of this name that was not revoked.
     #[must_use]
     pub fn principal_named(&self, name: &[u8]) -> Option<PrincipalId> {
@@ -141,7 +147,7 @@ impl Server {
         self.store.durable_up_to()
     }
 
-    fn write_principal(&mut self, id: PrincipalId, bytes: Vec<u8>) -> BatchId {
+    pub(crate) fn write_principal(&mut self, id: PrincipalId, bytes: Vec<u8>) -> BatchId {
         self.store.put(Key::Principal(id), Some(bytes.into()));
         self.store.open_batch()
     }

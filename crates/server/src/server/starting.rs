@@ -37,6 +37,7 @@ struct Counters {
     next_object: u64,
     next_realm: u64,
     wait_us: u64,
+    clock_s: u64,
 }
 
 impl Server {
@@ -73,6 +74,7 @@ impl Server {
             (Counter::Restored, &mut counters.restored),
             (Counter::NextObject, &mut counters.next_object),
             (Counter::Wait, &mut counters.wait_us),
+            (Counter::Clock, &mut counters.clock_s),
         ];
         for (counter, value) in wanted {
             need(view.counter(counter).map(|known| *value = known))?;
@@ -83,6 +85,7 @@ impl Server {
         need(self.store.know_realms())?;
         need(self.store.know_principals())?;
         need(self.store.know_accounts())?;
+        need(self.store.know_invites())?;
         need(self.store.know_sessions())?;
         need(self.store.know_ephemerals())?;
         if !missing.is_empty() {
@@ -122,6 +125,8 @@ impl Server {
         let principals = self.store.take_principals();
         self.principals.load(principals, |realm| self.store.realm_around(realm));
         self.unite_revoked();
+        let invites = self.store.take_invites();
+        self.invites.load(invites, counters.clock_s, self.now);
         let mut sessions = self.store.take_sessions();
         // Without a session and without a wait that is owed no lease of before is valid.
         let stored = if owed || !sessions.is_empty() { Duration::from_micros(counters.wait_us.min(WAIT_MAX_US)) } else { Duration::ZERO };

@@ -8,11 +8,11 @@ use super::directory::Directory;
 use super::loading::Pages;
 use super::record::counter_to_bytes;
 use super::{
-    AccountRecord, Batch, BatchId, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, PrincipalRecord, Query,
-    RealmRecord, Seen, SessionRecord, View,
+    AccountRecord, Batch, BatchId, Counter, EntryRecord, EphemeralRecord, InviteRecord, Key, ObjectRecord, OutcomeRecord, PrincipalRecord,
+    Query, RealmRecord, Seen, SessionRecord, View,
 };
 use crate::config::CacheLimits;
-use crate::ids::PrincipalId;
+use crate::ids::{InviteId, PrincipalId};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -108,6 +108,8 @@ pub struct StoreCache {
     pub(super) recorded_realms: Pages<Realm, RealmRecord>,
     /// The principals recorded at the start, as far as they were read.
     pub(super) principals: Pages<PrincipalId, PrincipalRecord>,
+    /// The invites recorded at the start, as far as they were read.
+    pub(super) invites: Pages<InviteId, InviteRecord>,
     /// The sessions recorded at the start, as far as they were read.
     pub(super) sessions: Pages<SessionId, SessionRecord>,
     /// The ephemeral files recorded at the start, as far as they were read.
@@ -142,6 +144,7 @@ impl StoreCache {
             recorded_accounts: Pages::default(),
             recorded_realms: Pages::default(),
             principals: Pages::default(),
+            invites: Pages::default(),
             sessions: Pages::default(),
             ephemerals: Pages::default(),
             outcomes: BTreeMap::new(),
@@ -247,7 +250,7 @@ impl StoreCache {
                 Known::Present(record) => Some(record.to_bytes().into()),
                 _ => None,
             },
-            Key::Session(_) | Key::Outcome(..) | Key::Ephemeral(..) | Key::Principal(_) => None,
+            Key::Session(_) | Key::Outcome(..) | Key::Ephemeral(..) | Key::Principal(_) | Key::Invite(_) => None,
         }
     }
 

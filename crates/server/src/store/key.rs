@@ -7,7 +7,7 @@
 //! Leaves to others: the values (`record`).
 
 use crate::config::LEASE_MAX;
-use crate::ids::PrincipalId;
+use crate::ids::{InviteId, PrincipalId};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_wire::limits::NAME_MAX;
@@ -52,11 +52,13 @@ pub enum Counter {
     Wait = 8,
     /// Realms below this one were given out; never goes back.
     NextRealm = 9,
+    /// What the wall clock has shown at least, in seconds since 1970: by it invites expire. Written as long as there are invites.
+    Clock = 10,
 }
 
 impl Counter {
     /// Every counter, in order of code.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::NextObject,
         Self::Objects,
         Self::Bytes,
@@ -66,6 +68,7 @@ impl Counter {
         Self::Restored,
         Self::Wait,
         Self::NextRealm,
+        Self::Clock,
     ];
 
     /// Its place in [`Self::ALL`].
@@ -90,6 +93,8 @@ pub enum Key {
     Principal(PrincipalId),
     /// What a principal has made, and how much it may.
     Account(PrincipalId),
+    /// The record of an invite, as long as it is good. It has a secret, and is in no copy ([`Self::is_copied`]).
+    Invite(InviteId),
     /// The record of an object.
     Object(ObjectId),
     /// A name in a directory.
@@ -121,6 +126,7 @@ const OUTCOME: u8 = 0x03;
 const REALM: u8 = 0x04;
 const PRINCIPAL: u8 = 0x05;
 const ACCOUNT: u8 = 0x06;
+const INVITE: u8 = 0x07;
 const OBJECT: u8 = 0x10;
 const ENTRY: u8 = 0x11;
 const BLOCK: u8 = 0x12;
@@ -153,6 +159,7 @@ impl Key {
                 });
                 bytes.extend_from_slice(&number.to_be_bytes());
             }
+            Self::Invite(invite) => tagged(bytes, INVITE, invite.0),
             Self::Object(object) => tagged(bytes, OBJECT, object.0),
             Self::Entry(dir, name) => {
                 tagged(bytes, ENTRY, dir.0);
@@ -176,7 +183,7 @@ impl Key {
         match self {
             Self::Counter(_) => 2,
             Self::Realm(_) | Self::Principal(_) | Self::Account(_) => 5,
-            Self::Session(_) | Self::Object(_) | Self::Xattrs(_) => 9,
+            Self::Session(_) | Self::Invite(_) | Self::Object(_) | Self::Xattrs(_) => 9,
             Self::Outcome(..) => 11,
             Self::Entry(_, name) => 9 + name.len(),
             Self::Block(..) => 13,
@@ -207,6 +214,7 @@ impl Key {
         match (*tag, rest) {
             (SESSION, []) => Ok(Self::Session(SessionId(number))),
             (OUTCOME, &[a, b]) => Ok(Self::Outcome(SessionId(number), u16::from_be_bytes([a, b]))),
+            (INVITE, []) => Ok(Self::Invite(InviteId(number))),
             (OBJECT, []) => Ok(Self::Object(ObjectId(number))),
             (ENTRY, name) if !name.is_empty() && name.len() <= NAME_MAX => Ok(Self::Entry(ObjectId(number), name.into())),
             (EPHEMERAL, rest) if let Ok(object) = rest.try_into() => {
@@ -222,6 +230,13 @@ impl Key {
     #[must_use]
     pub fn tag(&self) -> u8 {
         self.to_bytes().first().copied().unwrap_or_default()
+    }
+
+    /// Whether the key with these bytes is part of a backup: what is there once, for one store, is not, for whoever reads a backup could use it, and
+    /// a restore would revive it.
+    #[must_use]
+    pub fn is_copied(bytes: &[u8]) -> bool {
+        bytes.first() != Some(&INVITE)
     }
 
     /// The bytes with which every encoded entry of `dir` begins.
@@ -253,6 +268,7 @@ mod tests {
             any::<u32>().prop_map(|n| Key::Realm(Realm(n))),
             any::<u32>().prop_map(|n| Key::Principal(PrincipalId(n))),
             any::<u32>().prop_map(|n| Key::Account(PrincipalId(n))),
+            id.clone().prop_map(|n| Key::Invite(InviteId(n))),
             id.clone().prop_map(|n| Key::Object(ObjectId(n))),
             (id.clone(), proptest::collection::vec(any::<u8>(), 1..5)).prop_map(|(n, name)| Key::Entry(ObjectId(n), name.into())),
             (id.clone(), any::<u32>()).prop_map(|(n, block)| Key::Block(ObjectId(n), block)),
@@ -280,6 +296,12 @@ mod tests {
                 prop_assert_eq!(key.to_bytes(), bytes);
             }
         }
+    }
+
+    #[test]
+    fn all_but_invites_is_copied() {
+        assert!(!Key::is_copied(&Key::Invite(InviteId(7)).to_bytes()));
+        assert!(Key::is_copied(&Key::Principal(PrincipalId(7)).to_bytes()) && Key::is_copied(&Key::Counter(Counter::Clock).to_bytes()));
     }
 
     #[test]

@@ -11,10 +11,10 @@ use super::cache::{
 use super::directory::Directory;
 use super::record::counter_from_bytes;
 use super::{
-    AccountRecord, Answer, BLOCK_LEN, EntryRecord, EphemeralRecord, Key, Loaded, ObjectRecord, OutcomeRecord, PrincipalRecord, Query,
-    ReadError, RealmRecord, SessionRecord, XattrRecord,
+    AccountRecord, Answer, BLOCK_LEN, EntryRecord, EphemeralRecord, InviteRecord, Key, Loaded, ObjectRecord, OutcomeRecord,
+    PrincipalRecord, Query, ReadError, RealmRecord, SessionRecord, XattrRecord,
 };
-use crate::ids::PrincipalId;
+use crate::ids::{InviteId, PrincipalId};
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -58,6 +58,10 @@ impl StoreCache {
                 let page = page(answer, |key| if let Key::Account(id) = key { Some(id) } else { None });
                 self.recorded_accounts.loaded(after, page, |bytes| AccountRecord::from_bytes(bytes).ok())
             }
+            Query::Records { after: Key::Invite(after), .. } => {
+                let page = page(answer, |key| if let Key::Invite(id) = key { Some(id) } else { None });
+                self.invites.loaded(after, page, |bytes| InviteRecord::from_bytes(bytes).ok())
+            }
             // Nobody asks for others so.
             Query::Records { .. } => true,
         }
@@ -100,7 +104,7 @@ impl StoreCache {
                 sane
             }
             // These are read all together, when the server starts.
-            Key::Session(_) | Key::Ephemeral(..) | Key::Realm(_) | Key::Principal(_) | Key::Account(_) => true,
+            Key::Session(_) | Key::Ephemeral(..) | Key::Realm(_) | Key::Principal(_) | Key::Account(_) | Key::Invite(_) => true,
         }
     }
 
@@ -422,6 +426,19 @@ impl StoreCache {
     /// [`ReadError`]: not in memory, or unreadable (EIO).
     pub fn know_accounts(&self) -> Result<(), ReadError> {
         self.recorded_accounts.are_known(|after| Query::Records { after: Key::Account(after), limit: REALMS_PAGE })
+    }
+
+    /// Makes sure that [`Self::take_invites`] has all records of invites that the store had at the start.
+    ///
+    /// # Errors
+    /// [`ReadError`]: not in memory, or unreadable (EIO).
+    pub fn know_invites(&self) -> Result<(), ReadError> {
+        self.invites.are_known(|after| Query::Records { after: Key::Invite(after), limit: REALMS_PAGE })
+    }
+
+    /// The records of invites that the store had at the start, in order; empty the second time.
+    pub fn take_invites(&mut self) -> Vec<(InviteId, InviteRecord)> {
+        core::mem::take(&mut self.invites.records)
     }
 
     /// From now on views show the realms that the store had at the start, and what principals had made.

@@ -12,6 +12,7 @@ mod account;
 mod cache;
 mod directory;
 mod in_memory;
+mod invite;
 mod key;
 mod loading;
 mod principal;
@@ -23,6 +24,7 @@ mod view;
 
 pub use account::AccountRecord;
 pub use cache::{Memory, StoreCache};
+pub use invite::{InviteRecord, InviteUse};
 pub use key::{Counter, FIRST_EPOCH, ID_BITS, Key, KeyError, NEW_CLUSTER, REALM_BITS, RESTORED, WAIT_MAX_US};
 pub use principal::PrincipalRecord;
 pub use realm::RealmRecord;

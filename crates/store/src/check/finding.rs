@@ -111,6 +111,8 @@ faults! {
     WrongUse Wrong "wrong_use",
     /// The record of a principal that has rights which no principal has, or a name or a key that another one has.
     BadPrincipal Wrong "bad_principal",
+    /// The record of an invite that has a use which nobody has.
+    BadInvite Wrong "bad_invite",
     /// A counter that is missing, or contradicts what it counts.
     WrongCounter Wrong "wrong_counter",
     /// The record of a session has a value that no session has.
@@ -159,6 +161,7 @@ impl fmt::Display for Place {
             Self::Key(Key::Realm(realm)) => write!(f, "realm {realm}"),
             Self::Key(Key::Principal(principal)) => write!(f, "principal {}", principal.0),
             Self::Key(Key::Account(principal)) => write!(f, "account of principal {}", principal.0),
+            Self::Key(Key::Invite(invite)) => write!(f, "invite {invite}"),
             Self::Key(Key::Object(object)) => write!(f, "object {object}"),
             Self::Key(Key::Entry(dir, name)) => write!(f, "directory {dir}, entry \"{}\"", name.escape_ascii()),
             Self::Key(Key::Block(object, n)) => write!(f, "object {object}, block {n}"),

@@ -2,11 +2,12 @@
 
 use super::{Check, Fault, Finding, Place, Report, Severity};
 use bytes::Bytes;
+use cistern_server::invites::{InviteId, InviteUse};
 use cistern_server::principals::{PrincipalId, Rights};
 use cistern_server::store::counter_to_bytes;
 use cistern_server::store::{
-    AccountRecord, BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, Key, NEW_CLUSTER, ObjectRecord, OutcomeRecord, PrincipalRecord,
-    RESTORED, RealmRecord, SessionRecord, XattrRecord,
+    AccountRecord, BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, InviteRecord, Key, NEW_CLUSTER, ObjectRecord, OutcomeRecord,
+    PrincipalRecord, RESTORED, RealmRecord, SessionRecord, XattrRecord,
 };
 use cistern_wire::{AgentId, Attr, Done, Field as _, Handle, ObjectId, ObjectKind, Realm, Reply, SessionId};
 use std::collections::BTreeMap;
@@ -146,6 +147,13 @@ impl Store {
         self.put(&key, &record.to_bytes());
     }
 
+    fn invite(&mut self, key: u8) {
+        let one = InviteUse { key: [key; 32], principal: PrincipalId(1), at_s: 1, from: [10, 0, 0, 1].into() };
+        let (secret, name, rights, used) = ([7; 16], (*b"web").into(), Vec::new(), vec![one]);
+        let record = InviteRecord { secret, name, operator: false, rights, uses: 1, expires_s: 9, used };
+        self.put(&Key::Invite(InviteId(5)), &record.to_bytes());
+    }
+
     /// `/d/e` begins a realm.
     fn realm(&mut self, how: impl FnOnce(&mut RealmRecord)) {
         let mut record = RealmRecord { parent: Realm::TREE, root: ObjectId(INNER), objects: 1, bytes: 2, objects_max: 0, bytes_max: 0 };
@@ -228,6 +236,7 @@ fn a_realm_s_use_is_told_from_what_is_in_it() {
     store.made_by(INNER, 2);
     store.made_by(FILE, 2);
     store.account(2, 2, 70_002);
+    store.invite(2);
     let report = store.check();
     assert_eq!((told(&report), report.realms), (vec![], 1));
 }
@@ -371,6 +380,9 @@ damages! {
         ["bad_principal" at "principal 2"];
     a_principal_cut_short: |s| { s.principal(1, "a", |_| {}); s.0.get_mut(&Key::Principal(PrincipalId(1)).to_bytes()).unwrap().pop() } =>
         ["bad_record" at "principal 1"];
+    an_invite_that_has_admitted_nobody: |s| { s.principal(1, "a", |_| {}); s.invite(2) } => ["bad_invite" at "invite 0000000000000005"];
+    an_invite_cut_short: |s| { s.principal(1, "a", |_| {}); s.invite(1); s.0.get_mut(&Key::Invite(InviteId(5)).to_bytes()).unwrap().pop() } =>
+        ["bad_record" at "invite 0000000000000005"];
     objects_counted_wrong: |s| s.count(Counter::Objects, 6) => ["wrong_counter" at "counter Objects"];
     bytes_counted_wrong: |s| s.count(Counter::Bytes, 70_001) => ["wrong_counter" at "counter Bytes"];
     an_id_that_could_be_given_again: |s| s.count(Counter::NextObject, 5) => ["wrong_counter" at "counter NextObject"];

@@ -15,7 +15,8 @@ use cistern_server::namespace::{MODE_BITS, check_name};
 use cistern_server::principals::PrincipalId;
 use cistern_server::store::counter_from_bytes;
 use cistern_server::store::{
-    BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, PrincipalRecord, SessionRecord, XattrRecord,
+    BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, InviteRecord, Key, ObjectRecord, OutcomeRecord, PrincipalRecord, SessionRecord,
+    XattrRecord,
 };
 use cistern_wire::limits::{CONTENT_MAX, LABEL_MAX, ROOT, SYMLINK_MAX, WINDOW_MAX, XATTR_BYTES_MAX, XATTR_VALUE_MAX};
 use cistern_wire::{Handle, ObjectId, ObjectKind, Reader, Realm, Reply, SessionId};
@@ -119,6 +120,7 @@ impl Walk {
             Key::Realm(realm) => self.realm(*realm, &key, value),
             Key::Principal(principal) => self.principal(*principal, &key, value),
             Key::Account(principal) => self.account(*principal, &key, value),
+            Key::Invite(_) => self.invite(&key, value),
             Key::Object(object) => self.object(*object, &key, value),
             Key::Entry(dir, name) => self.entry(*dir, name, &key, value),
             Key::Block(object, n) => self.block(*object, *n, &key, value),
@@ -192,6 +194,17 @@ impl Walk {
         let key_again = record.key.is_some_and(|own| !self.keys.insert(own));
         if key_again || !record.revoked && !self.principals.insert(record.name) {
             self.at(Fault::BadPrincipal, key, "another one has its name or its key");
+        }
+    }
+
+    fn invite(&mut self, key: &Key, value: &[u8]) {
+        let record = match InviteRecord::from_bytes(value) {
+            Ok(record) => record,
+            Err(error) => return self.at(Fault::BadRecord, key, error.to_string()),
+        };
+        // A key is registered and the invite spent in one transaction.
+        if record.used.iter().any(|used| !self.keys.contains(&used.key)) {
+            self.at(Fault::BadInvite, key, "it has admitted a key that no principal has");
         }
     }
 

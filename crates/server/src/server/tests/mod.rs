@@ -11,6 +11,7 @@ mod grace_length;
 mod handshake;
 mod hostile;
 mod insider;
+mod joining;
 mod last_heard;
 mod left_files;
 mod limits;

@@ -1,0 +1,240 @@
+//! Joining, as the machine does it: invites made and withdrawn by an operator, and keys that come with one.
+//!
+//! Decides that a key is registered and the invite spent in one batch, so that a crash leaves both or none; that a key which is known is not
+//! registered again; and that a revoked one stays revoked, whatever it comes with.
+//! Invariant: who joined is told so when it is durable.
+//! Leaves to others: whether the key has the invite's secret (the handshake that was opened with it), the rules of invites (`invites`).
+
+use crate::invites::{InviteId, InviteRecord, InviteUse, Judgement, USES_MAX, WITHIN_MAX_S, names};
+use crate::principals::{GRANTS_MAX, PrincipalId, Rights, check_name};
+use crate::server::Server;
+use crate::store::{BatchId, Counter, Key};
+use alloc::vec::Vec;
+use cistern_link::Instant;
+use cistern_wire::limits::LABEL_MAX;
+use cistern_wire::{Realm, Status};
+use core::net::IpAddr;
+use log::{info, warn};
+
+/// Digits that a name may get behind it, with a dash.
+const NUMBER_LEN: usize = 4;
+
+/// An invite that an operator makes.
+#[derive(Clone, Debug)]
+pub struct NewInvite {
+    /// Its id, drawn at random.
+    pub id: InviteId,
+    /// Its secret, from the system's random source.
+    pub secret: [u8; 16],
+    /// What people will call the host.
+    pub name: Vec<u8>,
+    /// Whether the host may do what operators do.
+    pub operator: bool,
+    /// What it may do, by realm.
+    pub rights: Vec<(Realm, Rights)>,
+    /// How many keys it admits.
+    pub uses: u16,
+    /// For how long it is good, in seconds.
+    pub within_s: u64,
+}
+
+/// A key that has joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Joined {
+    /// What it is.
+    pub principal: PrincipalId,
+    /// It may be told when this batch is durable.
+    pub batch: BatchId,
+}
+
+/// Why a key does not join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotJoined {
+    /// The invite expired, was withdrawn, or never was.
+    Unknown,
+    /// All its uses are spent; another key had the last one:
+    Spent {
+        /// when, in seconds since 1970,
+        at_s: u64,
+        /// and from where.
+        from: IpAddr,
+    },
+    /// The key was revoked.
+    Revoked,
+    /// The name that it would get is another's, or there are too many principals.
+    Refused(Status),
+}
+
+impl Server {
+    /// Makes an invite. Gives when it expires, in seconds since 1970, and the batch with which it is durable.
+    ///
+    /// # Errors
+    /// EINVAL: a name, number of uses or time that no invite has; EEXIST: the name is taken; ENOENT: there is no such realm; EDQUOT: rights in too
+    /// many realms; ENOSPC: there are too many invites, or the id is taken.
+    pub fn invite(&mut self, now: Instant, new: NewInvite) -> Result<(u64, BatchId), Status> {
+        self.step(now, |server| {
+            server.tend_invites();
+            let NewInvite { id, secret, name, operator, rights, uses, within_s } = new;
+            check_name(&name)?;
+            let long = uses > 1 && name.len() + NUMBER_LEN > LABEL_MAX;
+            if long || !(1..=USES_MAX).contains(&uses) || !(1..=WITHIN_MAX_S).contains(&within_s) {
+                return Err(Status::EINVAL);
+            }
+            if uses == 1 && server.principals.named(&name).is_some() {
+                return Err(Status::EEXIST);
+            }
+            if rights.len() > GRANTS_MAX {
+                return Err(Status::EDQUOT);
+            }
+            if rights.iter().any(|(realm, _)| *realm != Realm::TREE && server.store.realm_around(*realm).is_none()) {
+                return Err(Status::ENOENT);
+            }
+            if !server.invites.has_room_for(id) {
+                return Err(Status::ENOSPC);
+            }
+            let expires_s = server.clock_s() + within_s;
+            info!("{}: invite {id} for \"{}\": {uses} uses within {within_s} s", server.who, name.escape_ascii());
+            let record = InviteRecord { secret, name: name.into(), operator, rights, uses, expires_s, used: Vec::new() };
+            server.write_invite(id, record);
+            server.tend_invites();
+            Ok((expires_s, server.store.open_batch()))
+        })
+    }
+
+    /// Withdraws the invites of a name. Gives how many there were, and the batch with which that is durable.
+    ///
+    /// # Errors
+    /// ENOENT: there is none.
+    pub fn withdraw_invites(&mut self, now: Instant, name: &[u8]) -> Result<(usize, BatchId), Status> {
+        self.step(now, |server| {
+            let withdrawn = server.invites.withdraw(name);
+            if withdrawn.is_empty() {
+                return Err(Status::ENOENT);
+            }
+            server.delete_invites(&withdrawn);
+            Ok((withdrawn.len(), server.store.open_batch()))
+        })
+    }
+
+    /// The invites that are good.
+    pub fn invites(&self) -> impl Iterator<Item = (InviteId, &InviteRecord)> {
+        self.invites.iter()
+    }
+
+    /// The secret that OPEN names by an invite's id, if the invite is good.
+    pub fn invite_secret(&mut self, now: Instant, id: InviteId) -> Option<[u8; 16]> {
+        self.step(now, |server| {
+            server.tend_invites();
+            server.invites.get(id).map(|invite| invite.secret)
+        })
+    }
+
+    /// Registers a key that came with an invite, from an address, in a session that was opened with the invite's secret.
+    ///
+    /// # Errors
+    /// [`NotJoined`]: it is not registered, and nothing is spent.
+    pub fn join(&mut self, now: Instant, id: InviteId, key: [u8; 32], from: IpAddr) -> Result<Joined, NotJoined> {
+        self.step(now, |server| {
+            server.tend_invites();
+            if let Some(known) = server.registered(&key) {
+                return known;
+            }
+            match server.invites.judge(id, &key) {
+                Judgement::Admit => server.spend(id, key, from).map_err(NotJoined::Refused),
+                Judgement::Spent { at_s, from: first } => {
+                    warn!("{}: invite {id} came again, from {from}; it was used from {first} at {at_s} by another key", server.who);
+                    Err(NotJoined::Spent { at_s, from: first })
+                }
+                // A principal is never forgotten, so its key would have been known.
+                Judgement::Again(_) | Judgement::Unknown => Err(NotJoined::Unknown),
+            }
+        })
+    }
+
+    /// Registers a key by an operator's word, or finds it registered.
+    ///
+    /// # Errors
+    /// EINVAL: no name; EEXIST: the name is taken; EACCES: the key was revoked; ENOSPC: there are too many.
+    pub fn admit(
+        &mut self,
+        now: Instant,
+        name: &[u8],
+        key: [u8; 32],
+        operator: bool,
+        rights: &[(Realm, Rights)],
+    ) -> Result<Joined, Status> {
+        self.step(now, |server| match server.registered(&key) {
+            Some(Ok(joined)) => Ok(joined),
+            Some(Err(_)) => Err(Status::EACCES),
+            None => {
+                let principal = server.register(name, key, operator, rights)?;
+                info!("{}: principal {} is \"{}\"", server.who, principal.0, name.escape_ascii());
+                Ok(Joined { principal, batch: server.store.open_batch() })
+            }
+        })
+    }
+
+    /// A key that is known already.
+    fn registered(&self, key: &[u8; 32]) -> Option<Result<Joined, NotJoined>> {
+        let principal = self.principals.of_key(key)?;
+        let revoked = self.principals.get(principal).is_none_or(|record| record.revoked);
+        // Whatever has registered it is in the newest batch or before.
+        Some(if revoked { Err(NotJoined::Revoked) } else { Ok(Joined { principal, batch: self.newest_batch() }) })
+    }
+
+    fn register(&mut self, name: &[u8], key: [u8; 32], operator: bool, rights: &[(Realm, Rights)]) -> Result<PrincipalId, Status> {
+        let (principal, _) = self.principals.add(name, Some(key), operator)?;
+        for (realm, rights) in rights {
+            let Self { principals, store, .. } = self;
+            // A realm that has gone since is one in which there is nothing to do.
+            let _ = principals.grant(principal, *realm, *rights, |realm| store.realm_around(realm));
+        }
+        if let Some(bytes) = self.principals.get(principal).map(|record| record.to_bytes()) {
+            self.write_principal(principal, bytes);
+        }
+        Ok(principal)
+    }
+
+    fn spend(&mut self, id: InviteId, key: [u8; 32], from: IpAddr) -> Result<Joined, Status> {
+        let mut invite = self.invites.get(id).ok_or(Status::ENOENT)?.clone();
+        let name = names(&invite).find(|name| self.principals.named(name.as_bytes()).is_none()).ok_or(Status::EEXIST)?;
+        let principal = self.register(name.as_bytes(), key, invite.operator, &invite.rights)?;
+        info!("{}: principal {} is \"{name}\", by invite {id} from {from}", self.who, principal.0);
+        invite.used.push(InviteUse { key, principal, at_s: self.clock_s(), from });
+        self.write_invite(id, invite);
+        Ok(Joined { principal, batch: self.store.open_batch() })
+    }
+
+    /// Forgets invites that have expired, and keeps the time by which they do.
+    pub(crate) fn tend_invites(&mut self) {
+        let clock = self.clock_s();
+        let expired = self.invites.expire(clock);
+        self.delete_invites(&expired);
+        if self.is_serving()
+            && let Some(clock) = self.invites.to_write(clock)
+        {
+            self.store.set_counter(Counter::Clock, clock);
+        }
+    }
+
+    fn clock_s(&mut self) -> u64 {
+        self.invites.clock(self.now, self.wall.seconds(self.now))
+    }
+
+    fn write_invite(&mut self, id: InviteId, record: InviteRecord) {
+        let bytes = self.invites.put(id, record).to_bytes();
+        self.store.put(Key::Invite(id), Some(bytes.into()));
+    }
+
+    fn delete_invites(&mut self, ids: &[InviteId]) {
+        for id in ids {
+            info!("{}: invite {id} is over", self.who);
+            self.store.put(Key::Invite(*id), None);
+        }
+    }
+
+    /// The newest batch that has, or may have, writes.
+    fn newest_batch(&self) -> BatchId {
+        self.store.open_batch() - BatchId::from(!self.store.has_writes())
+    }
+}
