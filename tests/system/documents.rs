@@ -19,13 +19,16 @@ use std::process::Command;
 const DOCUMENT_TIME: &str = "400";
 
 /// Examples of help that cannot run as they are, and why.
-const NOT_RUN: [(&str, &str); 6] = [
+const NOT_RUN: [(&str, &str); 9] = [
     ("--if-version 7", "names a version of a file of the reader's"),
     ("cistern demo", "has a test of its own"),
     ("rsync", "needs a second host"),
     ("plan --capture", "needs a capture of the reader's"),
     ("cistern serve", "is cisternd"),
     ("meta.example.net", "is a host of somebody else's"),
+    ("join --grant", "an operator answers it"),
+    ("admin admit", "a host asks for it"),
+    ("cluster.line", "an operator prints it"),
 ];
 
 /// Programs that stay until they are ended, and serve others.

@@ -202,7 +202,9 @@ fn a_new_store_waits_for_the_leases_of_a_server_before_it_unless_there_was_none(
 fn a_second_store_is_not_made_where_one_is_and_the_word_for_a_lost_one_is_not_that_of_the_first() {
     let dir = tempfile::tempdir().unwrap();
     let store = dir.path().join("store");
-    let init = |args: &[&str]| command(CISTERND, &[&["init"], args, &[store.to_str().unwrap()]].concat()).output().unwrap();
+    let keys = dir.path().to_str().unwrap();
+    let places = ["--state", keys, "--credentials", keys, store.to_str().unwrap()];
+    let init = |args: &[&str]| command(CISTERND, &[&["init"], args, &places[..]].concat()).output().unwrap();
     assert_eq!(init(&["--new-cluster", "--above", "2"]).status.code(), Some(2));
     let made = init(&["--above", "2"]);
     assert!(made.status.success() && said(&made).contains("grants nothing until"), "{}", said(&made));

@@ -15,6 +15,7 @@ mod demo;
 pub(crate) mod export;
 mod import;
 mod init;
+mod join;
 pub(crate) mod key;
 mod ln;
 pub(crate) mod lock;
@@ -31,11 +32,13 @@ mod realm;
 mod restore;
 mod rm;
 pub(crate) mod serve;
+mod server_key;
 mod settings;
 mod stat;
 mod status;
 mod touch;
 mod truncate;
+mod trust;
 mod xattr;
 
 use crate::ctx::Ctx;
@@ -151,8 +154,10 @@ commands! {
     Agent(agent::Agent),
     #[command(subcommand)]
     Admin(admin::Admin),
+    Join(join::JoinCluster),
     #[command(subcommand)]
     Key(key::KeyCommand),
+    Trust(trust::Trust),
     #[command(hide = true)]
     Serve(serve::Serve),
     Settings(settings::ShowSettings),
@@ -162,12 +167,14 @@ commands! {
 }
 
 commands! {
-    /// The commands of `cisternd`, for a store on which no server runs.
+    /// The commands of `cisternd`, beside a server or on a store on which none runs.
     StoreCommand:
     Init(init::Init),
     Check(check::CheckStore),
     Restore(restore::Restore),
     Compact(compact::Compact),
+    #[command(subcommand)]
+    ServerKey(server_key::ServerKeyCommand),
 }
 
 /// What a path has.
@@ -259,7 +266,7 @@ mod tests {
     fn every_command_is_found_by_the_name_that_people_write() {
         // One that is not found panics.
         assert!(ask_all(&Command::augment_subcommands(Program::new("cistern")), &[], Command::takes) > 30);
-        assert_eq!(ask_all(&StoreCommand::augment_subcommands(Program::new("cisternd")), &[], StoreCommand::takes), 4);
+        assert_eq!(ask_all(&StoreCommand::augment_subcommands(Program::new("cisternd")), &[], StoreCommand::takes), 7);
         assert!(is_named("TwoWords", "two-words") && !is_named("Two", "two-words"));
     }
 }

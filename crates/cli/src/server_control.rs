@@ -1,12 +1,13 @@
 //! The server's control socket: what an operator can ask, and the commands that ask it.
 //!
 //! Decides: the lines on it. A request is `{"op": "status"}`, `{"op": "sessions"}`, `{"op": "stats"}`, `{"op": "settings"}`, `{"op": "backup", "dir": "…"}`
-//! or `{"op": "evict", "agent": "…"}`; of principals `agents`, `add`, `rename`, `revoke`, `quota` and `grant` (`principals`). The answer is `{"ok": …}`
+//! or `{"op": "evict", "agent": "…"}`; of principals `agents`, `add`, `rename`, `revoke`, `quota` and `grant` (`principals`), of joining `invite`, `invites`, `withdraw_invite` and `admit` (`invites`). The answer is `{"ok": …}`
 //! or `{"error": {"code", "message", "exit"}}`; of a change that is kept, when it is durable. Who may ask is who may open the socket (mode 0600): an operator is told from an agent by the file system, not by the wire.
 //! Place in the walk: a guest of the server's loop (`serve`), so an answer shows one instant.
 //! Leaves to others: the figures (`cistern_server::status`), the socket (`cistern_driver::control`), eviction (`cistern_server`).
 
 mod ask;
+mod invites;
 mod principals;
 
 pub(crate) use ask::{ask, ask_at_leisure, settings};
@@ -14,7 +15,7 @@ pub(crate) use ask::{ask, ask_at_leisure, settings};
 use crate::execute::EXIT_FAILED;
 use crate::local::{Failure, micros, millis};
 use crate::metrics::{self, Snapshot};
-use crate::text::Text;
+use crate::text::{Blob, Text};
 use cistern_driver::stats::Counts;
 use cistern_link::Instant;
 use cistern_server::store::BatchId;
@@ -68,6 +69,14 @@ enum ControlRequest {
         #[serde(default)]
         bytes: Option<u64>,
     },
+    /// An invite, with the id and secret of its line.
+    Invite { id: Blob, secret: Blob, name: String, operator: bool, rights: Vec<(u32, String)>, uses: u16, within_s: u64 },
+    /// The invites that are good.
+    Invites {},
+    /// The end of the invites of a name.
+    WithdrawInvite { name: String },
+    /// A principal by its key, with rights; known already, it stays what it is.
+    Admit { name: String, key: Blob, operator: bool, rights: Vec<(u32, String)> },
     /// What a principal may do in a realm from now on: letters out of `rwlo`; none: nothing.
     Grant { name: String, realm: u32, rights: String },
 }
@@ -157,12 +166,13 @@ pub(crate) fn answer(server: &mut Server, now: Instant, driver: &Counts, store: 
         }
         Ok(ControlRequest::Backup { .. } | ControlRequest::Settings {}) => Err(Failure::usage("this is not answered here")),
         Ok(ControlRequest::Evict { agent }) => evict_from(server, now, &agent),
-        Ok(request) => principals::answer(server, now, request).map(|(value, change)| {
+        Ok(request) => changed(server, now, request).map(|(value, change)| {
             batch = change;
             value
         }),
         Err(e) => Err(Failure::usage(format!(
-            "not a request: {e}; there are status, sessions, stats, settings, backup, evict, agents, add, rename, revoke, quota, grant"
+            "not a request: {e}; there are status, sessions, stats, settings, backup, evict, agents, add, rename, revoke, quota, grant, invite, \
+             invites, withdraw_invite, admit"
         ))),
     };
     let line = match result {
@@ -170,6 +180,14 @@ pub(crate) fn answer(server: &mut Server, now: Instant, driver: &Counts, store: 
         Err(failure) => json!({ "error": failure }),
     };
     (line.to_string(), batch)
+}
+
+fn changed(server: &mut Server, now: Instant, request: ControlRequest) -> Result<(Value, Option<BatchId>), Failure> {
+    use ControlRequest::{Admit, Invite, Invites, WithdrawInvite};
+    match request {
+        Invite { .. } | Invites {} | WithdrawInvite { .. } | Admit { .. } => invites::answer(server, now, request),
+        request => principals::answer(server, now, request),
+    }
 }
 
 fn status_of(server: &Server, now: Instant, driver: &Counts) -> Value {

@@ -58,7 +58,9 @@ impl Server {
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join("store");
         let store = store.to_str().unwrap();
-        let made = command(CISTERND, &[&["init", store], init].concat()).output().unwrap();
+        let (state, own) = (dir.path().join("server"), dir.path().join("own"));
+        let places = ["--state", state.to_str().unwrap(), "--credentials", own.to_str().unwrap()];
+        let made = command(CISTERND, &[&["init", store], &places[..], init].concat()).output().unwrap();
         assert!(made.status.success(), "{}", said(&made));
         Self::in_dir(dir, &[&["--store", store], args].concat())
     }

@@ -47,6 +47,7 @@ impl Place {
 pub(crate) fn create_store(place: &Place) -> Result<(), String> {
     let mut init = Command::new(&place.cisternd);
     init.args(["init", "--new-cluster"]).arg(place.store());
+    init.arg("--state").arg(place.dir.join("keys")).arg("--credentials").arg(place.dir.join("keys"));
     without_settings(&mut init);
     let made = init.stdout(Stdio::null()).status().map_err(|e| format!("{}: {e}", place.cisternd.display()))?;
     if made.success() { Ok(()) } else { Err(format!("`cisternd init` ended with {made}")) }

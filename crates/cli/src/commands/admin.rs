@@ -1,10 +1,12 @@
 //! `cistern admin`: operation of a running server through its control socket, on its host.
 
 mod add;
+mod admit;
 mod agents;
 mod backup;
 mod evict;
 mod grant;
+mod invite;
 mod quota;
 mod rename;
 mod revoke;
@@ -12,9 +14,12 @@ mod sessions;
 mod stats;
 mod status;
 
+use crate::execute::EXIT_FAILED;
 use crate::local::Failure;
 use crate::places::Daemon;
 use crate::server_control::ask;
+use cistern_credentials::Places;
+use cistern_trust::Pinned;
 use clap::Args;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -27,6 +32,8 @@ super::commands! {
     Stats(stats::Stats),
     Evict(evict::Evict),
     Agents(agents::Agents),
+    Invite(invite::InviteHost),
+    Admit(admit::AdmitHost),
     Add(add::AddAgent),
     Rename(rename::RenameAgent),
     Grant(grant::GrantRights),
@@ -54,6 +61,20 @@ impl Control {
     fn ask(&self, request: &Value) -> Result<Value, Failure> {
         ask(&self.socket()?, request)
     }
+}
+
+/// The cluster that this operator's key belongs to.
+///
+/// # Errors
+/// There is none, or a file cannot be used.
+fn cluster() -> Result<Pinned, Failure> {
+    let none = || {
+        let what =
+            "this user trusts no cluster, so it cannot name servers to others: be the user for whom `cisternd init` made an operator's key";
+        Failure::new("NO_CLUSTER", EXIT_FAILED, what)
+    };
+    let found = Places::of_this_process(None).find()?.ok_or_else(none)?;
+    found.place.cluster()?.ok_or_else(none)
 }
 
 fn text(value: &Value) -> String {

@@ -1,17 +1,31 @@
-//! `cisternd init`: creates a store.
+//! `cisternd init`: creates a store, and the first credentials of a cluster.
+//!
+//! Decides: that keys and roster come first, of which nothing is overwritten, and the store last: whoever finds a store finds its keys, and a run that was
+//! killed is done again.
 
+use super::key::random;
 use super::{NONE, Run};
 use crate::ctx::Ctx;
-use crate::execute::EXIT_STORE;
+use crate::execute::{EXIT_SOFTWARE, EXIT_STORE};
 use crate::local::Failure;
+use crate::places::{Daemon, own_credentials};
+use crate::show;
+use cistern_client::DEFAULT_PORT;
+use cistern_credentials::{CLUSTER_KEY, Initial, MadeCluster};
+use cistern_seal::key::Role;
 use cistern_server::store::{Counter, Key, NEW_CLUSTER, RESTORED, counter_to_bytes};
 use cistern_store::StoppedStore;
+use cistern_trust::{Fingerprint, ServerAddress};
 use cistern_wire::StoreId;
 use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
 
 const INIT_HELP: &str = "\
+Makes the keys of server, cluster and operator as far as they are missing, then the store. Keys that are there are used: a second server, or a new store in \
+place of a lost one, belongs to the cluster that agents trust already. The operator is this user: its key and the roster of servers, which the cluster's key signs, are \
+where every command of this user looks for them. Keep a copy of server.key and cluster.key.
+
 Creates the store that `cisternd --store STORE` serves. Agents may still hold locks of an earlier server of this cluster, so the first start grants \
 nothing until their leases are over: it waits for the longest lease by its own lease-max, about a minute by default. Keep lease-max at least the earlier \
 server's for this start.
@@ -25,9 +39,11 @@ Examples:
   cisternd init /var/lib/cistern/store
   cisternd init --new-cluster ./store
   cisternd init --above 1 /var/lib/cistern/store
+  cisternd init --address meta.example.net:7311 --cluster-key-out /media/stick/cluster.key /var/lib/cistern/store
 
 Exit status:
   0   created
+  1   a key or roster that is there cannot be used, or one cannot be made
   2   wrong usage
   65  there is a store already, or the directory is not empty
   74  the directory cannot be written
@@ -48,9 +64,37 @@ pub(crate) struct Init {
     /// Highest epoch of a store that was lost, 1 to 254: this one's will be above it
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=254), value_name = "EPOCH", conflicts_with = "new_cluster")]
     above: Option<u8>,
+    /// Address by which agents reach the server (host:port, [v6]:port); repeatable, at most 4
+    #[arg(long, value_name = "ADDRESS", default_values_t = [format!("127.0.0.1:{DEFAULT_PORT}").parse::<ServerAddress>().expect("it is one")])]
+    address: Vec<ServerAddress>,
+    /// State directory of the server, where its key is; as that of `cisternd`
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Directory of the operator's credentials; else /etc/cistern for root, ~/.config/cistern for everybody else
+    #[arg(long, value_name = "DIR")]
+    credentials: Option<PathBuf>,
+    /// File of the cluster's secret key, which can be kept offline; else cluster.key among the operator's credentials
+    #[arg(long, value_name = "FILE")]
+    cluster_key_out: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+impl Init {
+    /// Makes the keys and the roster that are missing.
+    fn credentials(&self) -> Result<MadeCluster, Failure> {
+        let own = self.credentials.as_ref().map_or_else(|| own_credentials("--credentials DIR"), |dir| Ok(dir.clone()))?;
+        let initial = Initial {
+            server: Daemon::Server.state(self.state.as_deref())?,
+            cluster_key: self.cluster_key_out.clone().unwrap_or_else(|| own.join(CLUSTER_KEY)),
+            own,
+            addresses: self.address.clone(),
+        };
+        let [server, operator, cluster] = [random(), random(), random()];
+        let random = server.and_then(|server| Ok([server, operator?, cluster?]));
+        Ok(initial.make(random.map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string()))?)?)
+    }
 }
 
 impl Run for Init {
@@ -61,8 +105,9 @@ impl Run for Init {
     /// Until the store is marked, its server waits and begins in the first epoch: of an `init` that was killed nothing is to be served.
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
         let failed = |why: &dyn std::fmt::Display| Failure::new("STORE", EXIT_STORE, format!("store {}: {why}", self.store.display()));
-        let random = cistern_driver::seed().map_err(|e| failed(&e))?;
-        let id = random.first_chunk().map_or(StoreId([0; 16]), |id| StoreId(*id));
+        let seed = cistern_driver::seed().map_err(|e| failed(&e))?;
+        let id = seed.first_chunk().map_or(StoreId([0; 16]), |id| StoreId(*id));
+        let cluster = self.credentials()?;
         let mut store = StoppedStore::create(&self.store, id)?;
         let marks = match (self.new_cluster, self.above) {
             (true, _) => vec![(Counter::Restored, NEW_CLUSTER)],
@@ -73,11 +118,28 @@ impl Run for Init {
             let marks = marks.into_iter().map(|(counter, value)| (Key::Counter(counter).to_bytes(), Some(counter_to_bytes(value).into())));
             store.write(marks).map_err(|e| failed(&e))?;
         }
-        let made = json!({ "store": self.store.to_string_lossy(), "id": id.to_string() });
+        let (cluster_key, operator) = (cluster.pinned.cluster().to_string(), cluster.operator.to_text(Role::Agent));
+        let made = json!({
+            "store": self.store.to_string_lossy(),
+            "id": id.to_string(),
+            "cluster": cluster_key,
+            "server": cluster.server.to_text(Role::Server),
+            "operator": operator,
+            "made": cluster.made.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>(),
+            "kept": cluster.kept.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>(),
+        });
         ctx.print_with(&made, || {
             let wait =
                 if self.new_cluster { "" } else { "; its first start grants nothing until the longest lease of an earlier server is over" };
-            format!("created store {id} in {0}; `cisternd --store {0}` serves it{wait}", self.store.display())
+            let files = [("made", &cluster.made), ("kept", &cluster.kept)];
+            let files =
+                files.iter().flat_map(|(what, paths)| paths.iter().map(|path| vec![(*what).to_owned(), path.display().to_string()]));
+            format!(
+                "{0}\ncluster {1}\ncreated store {id} in {2}; `cisternd --store {2}` serves it{wait}",
+                show::columns(&files.collect::<Vec<_>>()),
+                Fingerprint::of(&cluster_key),
+                self.store.display()
+            )
         })
     }
 }

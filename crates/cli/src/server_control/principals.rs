@@ -44,12 +44,7 @@ pub(super) fn answer(server: &mut Server, now: Instant, request: ControlRequest)
         }
         ControlRequest::Grant { name, realm, rights } => {
             let who = meant(server, &name)?;
-            let rights = match rights.as_str() {
-                "" => Rights::NONE,
-                letters => Rights::from_letters(letters).ok_or_else(|| {
-                    Failure::usage(format!("{letters:?}: rights are letters out of rwlo, each once: read, write, lock, own"))
-                })?,
-            };
+            let rights = if rights.is_empty() { Rights::NONE } else { rights_of(&rights)? };
             (name, server.grant(now, who, Realm(realm), rights))
         }
         other => return Err(Failure::usage(format!("{other:?} is not answered here"))),
@@ -65,7 +60,12 @@ fn meant(server: &Server, name: &str) -> Result<PrincipalId, Failure> {
     server.principal_named(name.as_bytes()).ok_or_else(unknown)
 }
 
-fn failure(name: &str, status: Status) -> Failure {
+pub(super) fn rights_of(letters: &str) -> Result<Rights, Failure> {
+    let wrong = || Failure::usage(format!("{letters:?}: rights are letters out of rwlo, each once: read, write, lock, own"));
+    Rights::from_letters(letters).ok_or_else(wrong)
+}
+
+pub(super) fn failure(name: &str, status: Status) -> Failure {
     let what = match status {
         Status::EINVAL => "a name has 1 to 64 bytes, and can be printed",
         Status::EEXIST => "the name or the key is taken",

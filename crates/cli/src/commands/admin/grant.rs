@@ -27,7 +27,7 @@ pub(crate) struct GrantRights {
     rights: Vec<(u32, String)>,
 }
 
-fn realm_and_rights(text: &str) -> Result<(u32, String), String> {
+pub(super) fn realm_and_rights(text: &str) -> Result<(u32, String), String> {
     let (realm, rights) = text.split_once('=').ok_or("write REALM=RIGHTS, 7=rwl for example")?;
     let realm = realm.parse().map_err(|_| format!("{realm:?} is no number of a realm; `cistern realm ls` lists them"))?;
     Ok((realm, rights.to_owned()))

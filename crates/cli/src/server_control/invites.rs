@@ -1,0 +1,77 @@
+//! Who may join, on the control socket: invites made, listed and withdrawn, and keys admitted by an operator's word.
+//!
+//! Decides: the requests and answers. A secret comes with a request and is in no answer.
+//! Leaves to others: what follows (`cistern_server`), the texts that people carry (`cistern_trust`).
+
+use super::ControlRequest;
+use super::principals::{failure, rights_of};
+use crate::local::Failure;
+use crate::text::{Blob, Text};
+use cistern_link::Instant;
+use cistern_server::invites::{InviteId, InviteRecord};
+use cistern_server::principals::Rights;
+use cistern_server::store::BatchId;
+use cistern_server::{NewInvite, Server};
+use cistern_wire::{Realm, Status};
+use serde_json::{Value, json};
+
+/// Does what is asked; with it the batch of a change.
+pub(super) fn answer(server: &mut Server, now: Instant, request: ControlRequest) -> Result<(Value, Option<BatchId>), Failure> {
+    match request {
+        ControlRequest::Invite { id, secret, name, operator, rights, uses, within_s } => {
+            let (id, secret) = (InviteId(u64::from_be_bytes(exactly(&id, "id")?)), exactly(&secret, "secret")?);
+            let rights = all_rights(&rights)?;
+            let new = NewInvite { id, secret, name: name.clone().into_bytes(), operator, rights, uses, within_s };
+            let (expires_s, batch) = server.invite(now, new).map_err(|status| not_made(&name, status))?;
+            Ok((json!({ "id": id.to_string(), "expires_s": expires_s }), Some(batch)))
+        }
+        ControlRequest::Invites {} => {
+            let rows: Vec<Value> = server.invites().map(|(id, record)| row(id, record)).collect();
+            Ok((json!(rows), None))
+        }
+        ControlRequest::WithdrawInvite { name } => {
+            let (count, batch) = server.withdraw_invites(now, name.as_bytes()).map_err(|_| {
+                Failure::failed(format!("there is no invite for {name:?}; `cistern admin invite --list` shows those that are good"))
+            })?;
+            Ok((json!({ "withdrawn": count }), Some(batch)))
+        }
+        ControlRequest::Admit { name, key, operator, rights } => {
+            let (key, rights) = (exactly(&key, "key")?, all_rights(&rights)?);
+            let joined = server.admit(now, name.as_bytes(), key, operator, &rights).map_err(|status| not_made(&name, status))?;
+            let name = server.principal(joined.principal).map(|record| Text(record.name.to_vec()));
+            Ok((json!({ "number": joined.principal.0, "name": name }), Some(joined.batch)))
+        }
+        other => Err(Failure::usage(format!("{other:?} is not answered here"))),
+    }
+}
+
+fn exactly<const N: usize>(blob: &Blob, what: &str) -> Result<[u8; N], Failure> {
+    blob.0.as_slice().try_into().map_err(|_| Failure::usage(format!("{what}: it has {N} bytes")))
+}
+
+fn all_rights(rights: &[(u32, String)]) -> Result<Vec<(Realm, Rights)>, Failure> {
+    rights.iter().map(|(realm, letters)| Ok((Realm(*realm), rights_of(letters)?))).collect()
+}
+
+fn not_made(name: &str, status: Status) -> Failure {
+    match status {
+        Status::EINVAL => Failure::failed(format!(
+            "{name:?}: a name has 1 to 64 bytes, of several hosts at most 60, and can be printed; an invite is for 1 to 256 hosts, and good for 1 s to 30 d"
+        )),
+        Status::EACCES => Failure::failed(format!("{name:?}: its key was revoked, which is for ever: make it another one")),
+        Status::ENOSPC => Failure::failed(format!("{name:?}: there are too many invites or agents")),
+        status => failure(name, status),
+    }
+}
+
+fn row(id: InviteId, record: &InviteRecord) -> Value {
+    json!({
+        "id": id.to_string(),
+        "name": Text(record.name.to_vec()),
+        "operator": record.operator,
+        "rights": record.rights.iter().map(|(realm, rights)| json!({ "realm": realm.0, "rights": rights.to_string() })).collect::<Vec<_>>(),
+        "uses": record.uses,
+        "expires_s": record.expires_s,
+        "used": record.used.iter().map(|used| json!({ "number": used.principal.0, "at_s": used.at_s, "from": used.from })).collect::<Vec<_>>(),
+    })
+}
