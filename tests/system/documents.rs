@@ -118,8 +118,7 @@ fn anchors(page: &Path) -> Vec<String> {
 
 #[test]
 fn every_example_of_help_runs() {
-    let server =
-        ["cisternd init --new-cluster ./store", "cisternd --store ./store --insecure --listen 127.0.0.1:7311 --listen 10.0.0.1:7311"];
+    let server = ["cisternd init --new-cluster ./store", "cisternd --store ./store --listen 127.0.0.1:7311 --listen 10.0.0.1:7311"];
     let mut lines = Vec::from(server.map(|text| Line { text: text.to_owned(), place: "before the examples".to_owned() }));
     for command in
         ["mkdir -p /jobs /site /group", "put index.html /site/", "xattr set /site user.origin web-1", "put - /jobs/nightly < /dev/null"]

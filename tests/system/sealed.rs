@@ -5,10 +5,8 @@ use cistern_seal::key::Role;
 use cistern_testkit::{CISTERN, CISTERND, Daemon, Place, Process, command, eventually, said};
 use cistern_wire::{AgentId, Header, Hello, Message, Packer, SessionId};
 use serde_json::Value;
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::fs;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -26,15 +24,15 @@ struct Sealed {
 impl Sealed {
     fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("server")).unwrap();
-        let secret = SecretKey::from_bytes([5; 32]);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(dir.path().join("server/server.key")).unwrap();
-        writeln!(file, "{}", *secret.to_text(Role::Server)).unwrap();
         let state = dir.path().join("server");
+        let (own, store) = (dir.path().join("config/cistern"), dir.path().join("unused"));
+        let [state_dir, own, store] = [&state, &own, &store].map(|path| path.to_str().unwrap());
+        let made = command(CISTERND, &["init", "--json", "--state", state_dir, "--credentials", own, store]).output().unwrap();
+        let made: Value = serde_json::from_slice(&made.stdout).unwrap_or_else(|_| panic!("{}", said(&made)));
         let args =
             ["--volatile", "--new-cluster", "--lease", "1s", "--listen", "127.0.0.1:0", "--json", "--state", state.to_str().unwrap()];
         let server = Daemon::start(&Place::default(), CISTERND, &args);
-        let key = secret.public().to_text(Role::Server);
+        let key = made["server"].as_str().unwrap().to_owned();
         assert_eq!(server.ready["key"], key);
         let address = server.ready["listen"][0].as_str().unwrap().parse().unwrap();
         Self { server, address, key, dir }
@@ -56,9 +54,14 @@ impl Sealed {
     }
 
     fn admin(&self, args: &[&str]) {
+        self.admin_says(args);
+    }
+
+    fn admin_says(&self, args: &[&str]) -> String {
         let socket = self.server.ready["control"].as_str().unwrap();
         let output = command(CISTERN, &[&["admin"], args, &["--control", socket]].concat()).output().unwrap();
         assert!(output.status.success(), "{args:?}: {}", said(&output));
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// Makes a key, and admits it to everything.
@@ -71,7 +74,7 @@ impl Sealed {
     /// Without the keys of whoever runs the tests.
     fn plain(&self, args: &[&str]) -> Command {
         let mut command = command(CISTERN, args);
-        command.env_remove("CREDENTIALS_DIRECTORY").env("HOME", self.dir.path()).env("XDG_CONFIG_HOME", self.path("config"));
+        command.env_remove("CREDENTIALS_DIRECTORY").env("HOME", self.dir.path()).env("XDG_CONFIG_HOME", self.path("nobody"));
         command.env("CISTERN_SERVER", self.address.to_string());
         command
     }
@@ -162,4 +165,19 @@ fn a_key_that_is_revoked_loses_its_live_sessions_and_opens_no_others() {
     refused(&sealed.prepared("web", &["ls", "/"]).output().unwrap(), 69, "was revoked");
     // When its lease is over the lock is another's.
     assert!(sealed.ok("heir", &["lock", "/job", "--", "echo", "inherited"]).contains("inherited"));
+}
+
+#[test]
+fn the_user_of_init_is_the_operator_and_names_no_key() {
+    let sealed = Sealed::start();
+    let operator = |args: &[&str]| sealed.plain(args).env("XDG_CONFIG_HOME", sealed.path("config")).output().unwrap();
+    let by_key = sealed.path("config/cistern/host.key");
+    let by_key = by_key.to_str().unwrap();
+    // Root looks in /etc, so the file is named.
+    for args in [&["mkdir", "/made-by-the-operator", "--key-file", by_key][..], &["ls", "/", "--key-file", by_key]] {
+        let output = operator(args);
+        assert!(output.status.success(), "{}", said(&output));
+    }
+    let listed = sealed.admin_says(&["agents", "--json"]);
+    assert!(listed.contains("\"operator\""), "{listed}");
 }

@@ -5,9 +5,11 @@
 
 use crate::local::Failure;
 use crate::options::Options;
+use crate::settings::Servers;
 use crate::{capture, settings, show};
 use cistern_client::{Client, Error, Op, Operation, PublicKey, SecretKey};
 use cistern_credentials::Places;
+use cistern_trust::ServerEntry;
 use std::path::Path;
 use std::time::Duration;
 
@@ -57,8 +59,14 @@ pub(crate) fn start(options: &Options, wanted: Wanted<'_>) -> Result<Contact, Fa
     let mut config = settings.agent_config_of(options)?;
     config.idle = wanted.idle.unwrap_or(config.idle);
     let (give_up, close_within) = (config.give_up_after, config.close_within);
-    let servers = settings.servers(&options.server);
+    let mut servers = settings.servers(&options.server);
     let mut builder = Client::builder().config(config);
+    if let Some(Sealed { own, server, addresses }) = keys(options, &servers)? {
+        builder = builder.key(own, server);
+        if servers.default && !addresses.is_empty() {
+            servers = Servers { names: addresses, default: false };
+        }
+    }
     for server in &servers.names {
         builder = builder.server(server);
     }
@@ -71,9 +79,6 @@ pub(crate) fn start(options: &Options, wanted: Wanted<'_>) -> Result<Contact, Fa
     if let Some(tap) = capture::tap() {
         builder = builder.tap(tap);
     }
-    if let Some((own, server)) = keys(options)? {
-        builder = builder.key(own, server);
-    }
     let client = builder.start().map_err(|error| {
         let hint = if error.is_state_directory() { "; --state DIR names another" } else { "" };
         with_hint(error, hint)
@@ -81,23 +86,47 @@ pub(crate) fn start(options: &Options, wanted: Wanted<'_>) -> Result<Contact, Fa
     Ok(Contact { client, servers: servers.names.join(", "), default: servers.default, give_up, close_within })
 }
 
+/// By what an agent seals.
+struct Sealed {
+    own: SecretKey,
+    server: PublicKey,
+    /// Where the cluster's servers are, as far as that is known.
+    addresses: Vec<String>,
+}
+
 /// By which key the agent is known, and that of its server; `None`: it speaks in clear.
-fn keys(options: &Options) -> Result<Option<(SecretKey, PublicKey)>, Failure> {
+fn keys(options: &Options, servers: &Servers) -> Result<Option<Sealed>, Failure> {
     if options.insecure {
         return Ok(None);
     }
     let found = Places::of_this_process(options.key_file.as_deref()).find()?;
-    match (found, options.server_key) {
-        (None, None) => Ok(None),
-        (Some(found), Some(server)) => Ok(Some((found.key, server))),
-        (Some(found), None) => Err(Failure::usage(format!(
-            "{}: there is a key, so nothing is said in clear, but not that of the server: --server-key names it; --insecure speaks in clear",
-            found.place.key_path().display()
-        ))),
-        (None, Some(_)) => Err(Failure::usage(
-            "--server-key is for agents that have a key: `cistern key new` makes one, which an operator of the server then admits",
-        )),
+    let Some(found) = found else {
+        return match options.server_key {
+            None => Ok(None),
+            Some(_) => Err(Failure::usage(
+                "--server-key is for agents that have a key: `cistern key new` makes one, which an operator of the server then admits",
+            )),
+        };
+    };
+    if let Some(server) = options.server_key {
+        return Ok(Some(Sealed { own: found.key, server, addresses: Vec::new() }));
     }
+    let Some(pinned) = found.place.cluster()? else {
+        return Err(Failure::usage(format!(
+            "{}: there is a key, so nothing is said in clear, but it has joined no cluster: `cistern join`, or name the server's key by \
+             --server-key; --insecure speaks in clear",
+            found.place.key_path().display()
+        )));
+    };
+    // The server that is named; of servers behind other names the first one.
+    let usable = || pinned.roster().usable();
+    let named = |entry: &&ServerEntry| entry.addresses.iter().any(|address| servers.names.iter().any(|name| name == address.as_str()));
+    let entry = usable().find(named).or_else(|| usable().next());
+    Ok(entry.map(|entry| Sealed {
+        own: found.key,
+        server: entry.key,
+        addresses: entry.addresses.iter().map(ToString::to_string).collect(),
+    }))
 }
 
 /// Tells a person that the server's port is closed.

@@ -26,10 +26,11 @@ pub(crate) struct Options {
     #[arg(long, env = "CISTERN_AGENT", hide_env_values = true, value_name = "SOCKET", global = true, help_heading = CONNECTION)]
     pub(crate) agent: Option<PathBuf>,
     /// File of the key by which this command's agent is known; else cistern.host.key in $CREDENTIALS_DIRECTORY, host.key in ~/.config/cistern, host.key in
-    /// /etc/cistern, the first that is there. With a key everything is sealed, and --server-key is needed
+    /// /etc/cistern, the first that is there. With a key everything is sealed
     #[arg(long, value_name = "FILE", global = true, help_heading = CONNECTION)]
     pub(crate) key_file: Option<PathBuf>,
-    /// Public key of the server, as its log and `cisternd --json` show it: who does not have its secret is no server of this command
+    /// Public key of the server, as its log and `cisternd --json` show it; else that of the cluster which the key has joined: who does not have its secret is
+    /// no server of this command
     #[arg(long, env = "CISTERN_SERVER_KEY", hide_env_values = true, value_parser = server_key, value_name = "KEY", global = true, help_heading = CONNECTION)]
     pub(crate) server_key: Option<PublicKey>,
     /// Speak in clear, with whoever answers, although there may be a key

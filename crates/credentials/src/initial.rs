@@ -6,9 +6,9 @@
 
 use crate::cluster_file::{read_cluster, replace_cluster, write_cluster};
 use crate::error::{CredentialError, Problem};
-use crate::key_file::{make_cluster_key, make_key, read_cluster_key, read_key};
+use crate::key_file::{make_cluster_key, make_key, read_cluster_key, read_key, read_public, write_public};
 use crate::places::make_directory;
-use crate::{CLUSTER_FILE, HOST_KEY, SERVER_KEY};
+use crate::{CLUSTER_FILE, HOST_KEY, OPERATOR_FILE, SERVER_KEY};
 use cistern_capture::private::Others;
 use cistern_seal::PublicKey;
 use cistern_seal::key::Role;
@@ -19,7 +19,7 @@ use zeroize::Zeroizing;
 /// What is to be made, and where.
 #[derive(Clone, Debug)]
 pub struct Initial {
-    /// The state directory of the server: its key and the cluster's roster.
+    /// The state directory of the server: its key, the cluster's roster, and who its first operator is.
     pub server: PathBuf,
     /// The operator's directory: the operator's key and the cluster's roster.
     pub own: PathBuf,
@@ -65,6 +65,13 @@ impl Initial {
         };
         let server = key(&self.server.join(SERVER_KEY), Role::Server, for_server)?;
         let operator = key(&self.own.join(HOST_KEY), Role::Agent, for_operator)?;
+        let first = self.server.join(OPERATOR_FILE);
+        if if_there(read_public(&first))?.is_none() {
+            write_public(&first, &operator)?;
+            made.push(first);
+        } else {
+            kept.push(first);
+        }
         let (own_file, server_file) = (self.own.join(CLUSTER_FILE), self.server.join(CLUSTER_FILE));
         let (known, of_server) = (if_there(read_cluster(&own_file))?, if_there(read_cluster(&server_file))?);
         let secret = if_there(read_cluster_key(&self.cluster_key))?;
@@ -186,12 +193,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let initial = initial(dir.path());
         let first = initial.make(random(1)).unwrap();
-        assert_eq!((first.made.len(), first.kept.len(), first.pinned.roster().version), (5, 0, 1));
+        assert_eq!((first.made.len(), first.kept.len(), first.pinned.roster().version), (6, 0, 1));
         let entry = first.pinned.roster().server(&first.server).unwrap();
         assert_eq!((entry.state, &entry.addresses), (ServerState::Serving, &initial.addresses));
         let before = files(dir.path());
         let again = initial.make(random(9)).unwrap();
-        assert_eq!((again.made.len(), again.kept.len(), again.pinned), (0, 5, first.pinned));
+        assert_eq!((again.made.len(), again.kept.len(), again.pinned), (0, 6, first.pinned));
         assert_eq!(files(dir.path()), before);
     }
 
@@ -201,7 +208,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         initial(dir.path()).make(random(1)).unwrap();
         // In the order in which they are written.
-        let order = ["server/server.key", "own/host.key", "own/cluster.key", "server/cluster.toml", "own/cluster.toml"];
+        let order =
+            ["server/server.key", "own/host.key", "server/operator.pub", "own/cluster.key", "server/cluster.toml", "own/cluster.toml"];
         for kept in 0..order.len() {
             let other = tempfile::tempdir().unwrap();
             for name in &order[..kept] {
@@ -232,6 +240,7 @@ mod tests {
         let second = Initial { server: dir.path().join("second"), ..initial(dir.path()) };
         let second = second.make(random(50)).unwrap();
         assert_eq!(second.pinned.cluster(), first.pinned.cluster());
+        assert_eq!(read_public(&dir.path().join("second/operator.pub")).unwrap(), second.operator);
         assert_eq!((second.pinned.roster().version, second.pinned.roster().usable().count()), (3, 2));
     }
 

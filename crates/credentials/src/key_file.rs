@@ -2,8 +2,8 @@
 
 use crate::error::{CredentialError, Problem};
 use cistern_capture::private::{self, Others};
-use cistern_seal::SecretKey;
 use cistern_seal::key::Role;
+use cistern_seal::{PublicKey, SecretKey};
 use cistern_trust::{ClusterSecret, TextForm as _};
 use std::path::Path;
 use zeroize::Zeroizing;
@@ -47,6 +47,23 @@ pub fn make_cluster_key(path: &Path, random: Zeroizing<[u8; 32]>) -> Result<Clus
     let key = ClusterSecret::from_seed(*random);
     write_line(path, key.to_text())?;
     Ok(key)
+}
+
+/// Reads the public key of a host or application. Others may read it, and not write it.
+///
+/// # Errors
+/// As [`read_key`].
+pub(crate) fn read_public(path: &Path) -> Result<PublicKey, CredentialError> {
+    let text = read_text(path, Others::Read, KEY_FILE_MAX)?;
+    PublicKey::from_text(text.trim(), Role::Agent).map_err(|e| CredentialError::new(path, e))
+}
+
+/// Makes the file of a public key. It replaces nothing.
+///
+/// # Errors
+/// As [`make_key`].
+pub(crate) fn write_public(path: &Path, key: &PublicKey) -> Result<(), CredentialError> {
+    write_line(path, key.to_text(Role::Agent).into())
 }
 
 /// A file's text, wiped when dropped.

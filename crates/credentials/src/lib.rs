@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `host.key`, `server.key`, `server.next.key`, `cluster.key` | a secret key: one line |
 //! | `cluster.toml` | the cluster's public key and its roster |
+//! | `operator.pub` | the public key of the first operator |
 //! | `revoked.log` | revoked keys, one a line; append-only |
 //! | a key log | what tools need to read sealed datagrams; append-only |
 
@@ -42,5 +43,7 @@ pub const NEXT_KEY: &str = "server.next.key";
 pub const CLUSTER_KEY: &str = "cluster.key";
 /// Name of the file with the public key and the roster of a cluster.
 pub const CLUSTER_FILE: &str = "cluster.toml";
+/// Name of the file with the public key of the first operator, in the server's state directory.
+pub const OPERATOR_FILE: &str = "operator.pub";
 /// Name of the file with revoked keys.
 pub const REVOKED_LOG: &str = "revoked.log";

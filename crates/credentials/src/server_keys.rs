@@ -8,8 +8,8 @@
 use crate::cluster_file::{read_cluster, replace_cluster};
 use crate::error::{CredentialError, Problem};
 use crate::initial::if_there;
-use crate::key_file::{make_key, read_cluster_key, read_key};
-use crate::{CLUSTER_FILE, NEXT_KEY, SERVER_KEY};
+use crate::key_file::{make_key, read_cluster_key, read_key, read_public};
+use crate::{CLUSTER_FILE, NEXT_KEY, OPERATOR_FILE, SERVER_KEY};
 use cistern_capture::private::{self, Others};
 use cistern_seal::key::Role;
 use cistern_seal::{PublicKey, SecretKey};
@@ -25,6 +25,8 @@ pub struct ServerKeys {
     pub keys: Vec<SecretKey>,
     /// Its cluster.
     pub pinned: Pinned,
+    /// Who may do everything from the first day on.
+    pub operator: Option<PublicKey>,
 }
 
 impl ServerKeys {
@@ -50,7 +52,7 @@ impl ServerKeys {
                 "the cluster's roster does not name it, or as retired: agents would not believe this server; `cisternd init` adds it";
             return Err(CredentialError::new(&path, Problem::Other(what.to_owned())));
         }
-        Ok(Some(Self { keys, pinned }))
+        Ok(Some(Self { keys, pinned, operator: if_there(read_public(&dir.join(OPERATOR_FILE)))? }))
     }
 }
 

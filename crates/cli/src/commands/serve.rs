@@ -22,13 +22,13 @@ use crate::metrics::{Port, Publisher, Snapshot};
 use crate::{capture, logging, server_control, settings, show, signals};
 use backups::Backups;
 use cistern_client::{Address, DEFAULT_PORT};
+use cistern_credentials::ServerKeys;
 use cistern_driver::{
     Clock, ConnectionId, ControlLimits, ControlServer, Ended, EventLoop, Handle, LoopOptions, Owned, PortOptions, Services, Stats, UdpPort,
 };
 use cistern_driver::{OpenError, Registry, Token};
 use cistern_driver::{Response, seed};
 use cistern_link::Instant;
-use cistern_seal::SecretKey;
 use cistern_seal::key::Role;
 use cistern_server::store::BatchId;
 use cistern_server::{Config, Server};
@@ -38,7 +38,7 @@ use clap::Args;
 use in_force::InForce;
 use kept::{Bell, Kept};
 use revoked::RevokedLog;
-use sealing::{Sealing, read_key_of};
+use sealing::{Sealing, read_keys_of};
 use serde_json::json;
 use state::StateDir;
 use std::collections::HashSet;
@@ -191,8 +191,8 @@ fn serve(args: &Serve) -> Result<(), Failure> {
     logging::adopt(&settings.log_filter());
     let in_force = InForce::new(args, &settings, &config);
     let state = StateDir::hold(args.state.as_deref())?;
-    let key = read_key_of(state.path(), args.insecure)?;
-    refuse_to_be_reached(args, &listen, key.is_some())?;
+    let keys = read_keys_of(state.path(), args.insecure)?;
+    refuse_to_be_reached(args, &listen, keys.is_some())?;
     let revoked = RevokedLog::open(state.path(), args.volatile)?;
     let ports = open_ports(&listen)?;
     let control = ControlServer::bind(state.socket(), ControlLimits::default()).map_err(|e| failed("CONTROL", &e))?;
@@ -200,8 +200,8 @@ fn serve(args: &Serve) -> Result<(), Failure> {
     let bell = Bell::default();
     let fresh = seed().map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string()))?;
     let store = Kept::open(args, fresh.first_chunk().map_or(StoreId([0; 16]), |id| StoreId(*id)), &bell)?;
-    let public = key.as_ref().map(|key| key.public().to_text(Role::Server));
-    let mut event_loop = set_up(config, ports, control, store, bell, revoked, key.as_ref())?;
+    let public = keys.as_ref().and_then(|keys| keys.keys.first()).map(|key| key.public().to_text(Role::Server));
+    let mut event_loop = set_up(config, ports, control, store, bell, revoked, keys.as_ref())?;
     event_loop.services_mut().in_force = Arc::clone(&in_force);
     let handle = event_loop.handle();
     let metrics_address = metrics.as_ref().map(Port::address);
@@ -313,7 +313,7 @@ fn set_up(
     (store, id): (Kept, StoreId),
     bell: Bell,
     revoked: RevokedLog,
-    key: Option<&SecretKey>,
+    keys: Option<&ServerKeys>,
 ) -> Result<ServerLoop, Failure> {
     let internal = |e: &dyn std::error::Error| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string());
     let clock = Clock::new().map_err(|e| internal(&e))?;
@@ -326,8 +326,8 @@ fn set_up(
     let mut server =
         Server::new(now, wall_clock(), id, config, seed().map_err(|e| internal(&e))?).map_err(|e| Failure::usage(e.to_string()))?;
     revoked.tell(&mut server, now);
-    let (sealing, server) = match key {
-        Some(key) => Sealing::start(key, server, &bell).map(|(sealing, server)| (Some(sealing), server))?,
+    let (sealing, server) = match keys {
+        Some(keys) => Sealing::start(keys, server, &bell).map(|(sealing, server)| (Some(sealing), server))?,
         None => (None, server),
     };
     let backups = Backups::new(bell.clone());

@@ -37,7 +37,7 @@ pub(super) fn answer(server: &mut Server, now: Instant, request: ControlRequest)
         }
         ControlRequest::Admit { name, key, operator, rights } => {
             let (key, rights) = (exactly(&key, "key")?, all_rights(&rights)?);
-            let joined = server.admit(now, name.as_bytes(), key, operator, &rights).map_err(|status| not_made(&name, status))?;
+            let joined = server.admit_key(now, name.as_bytes(), key, operator, &rights).map_err(|status| not_made(&name, status))?;
             let name = server.principal(joined.principal).map(|record| Text(record.name.to_vec()));
             Ok((json!({ "number": joined.principal.0, "name": name }), Some(joined.batch)))
         }

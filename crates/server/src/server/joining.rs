@@ -155,7 +155,7 @@ impl Server {
     ///
     /// # Errors
     /// EINVAL: no name; EEXIST: the name is taken; EACCES: the key was revoked; ENOSPC: there are too many.
-    pub fn admit(
+    pub fn admit_key(
         &mut self,
         now: Instant,
         name: &[u8],

@@ -1,4 +1,4 @@
-//! The sealed mode of a server: its key, and the threads that compute handshakes with it.
+//! The sealed mode of a server: its keys, the threads that compute handshakes with them, and the first operator.
 //!
 //! Decides: a server with a key speaks sealed only, unless it was told to speak in clear. Place in the walk: beside the store, after the machine took
 //! what had arrived, so that what a thread has done leaves with the turn that it wakes.
@@ -7,34 +7,32 @@
 use super::kept::Bell;
 use crate::execute::EXIT_SOFTWARE;
 use crate::local::Failure;
-use cistern_credentials::{SERVER_KEY, read_key};
+use cistern_credentials::{OPERATOR_FILE, ServerKeys};
 use cistern_driver::SealWorkers;
-use cistern_driver::private::Others;
 use cistern_link::Instant;
-use cistern_seal::key::Role;
 use cistern_seal::{Cipher, PublicKey, SecretKey};
 use cistern_server::Server;
+use cistern_server::principals::Rights;
+use cistern_wire::Realm;
 use std::path::Path;
 
-/// The key in a server's state directory, if there is one, and the server is not to speak in clear.
+/// The keys in a server's state directory, if there are any, and the server is not to speak in clear.
 ///
 /// # Errors
-/// It cannot be used: then nothing is served.
-pub(super) fn read_key_of(state: &Path, insecure: bool) -> Result<Option<SecretKey>, Failure> {
-    if insecure {
-        return Ok(None);
-    }
-    match read_key(&state.join(SERVER_KEY), Role::Server, Others::Nothing) {
-        Ok(key) => Ok(Some(key)),
-        Err(e) if e.is_missing() => Ok(None),
-        Err(e) => Err(e.into()),
-    }
+/// They cannot be used: then nothing is served.
+pub(super) fn read_keys_of(state: &Path, insecure: bool) -> Result<Option<ServerKeys>, Failure> {
+    if insecure { Ok(None) } else { Ok(ServerKeys::read(state)?) }
 }
+
+/// The name of the first operator.
+const OPERATOR: &str = "operator";
 
 /// What a server in the sealed mode has besides.
 #[derive(Debug)]
 pub(super) struct Sealing {
     workers: SealWorkers,
+    /// Is to be admitted as soon as the server serves.
+    operator: Option<PublicKey>,
 }
 
 impl Sealing {
@@ -42,7 +40,7 @@ impl Sealing {
     ///
     /// # Errors
     /// There is no room for a thread.
-    pub(super) fn start(key: &SecretKey, server: Server, bell: &Bell) -> Result<(Self, Server), Failure> {
+    pub(super) fn start(keys: &ServerKeys, server: Server, bell: &Bell) -> Result<(Self, Server), Failure> {
         let bell = bell.clone();
         let wake = move || {
             // Before the loop runs, nothing was asked.
@@ -50,10 +48,22 @@ impl Sealing {
                 handle.wake();
             }
         };
-        let workers = SealWorkers::start(std::slice::from_ref(key), wake)
+        let workers = SealWorkers::start(&keys.keys, wake)
             .map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, format!("threads for handshakes: {e}")))?;
-        let public: [PublicKey; 1] = [key.public()];
-        Ok((Self { workers }, server.sealed(&public, Cipher::default())))
+        let public: Vec<PublicKey> = keys.keys.iter().map(SecretKey::public).collect();
+        Ok((Self { workers, operator: keys.operator }, server.sealed(&public, Cipher::default())))
+    }
+
+    /// Admits the first operator, who may do everything, unless it is known or was revoked.
+    fn admit_operator(&mut self, server: &mut Server, now: Instant) {
+        if let Some(key) = self.operator.take_if(|_| server.is_serving()) {
+            let rights = [(Realm::TREE, Rights::ALL)];
+            if let Err(status) = server.admit_key(now, OPERATOR.as_bytes(), *key.as_bytes(), true, &rights) {
+                log::warn!(
+                    "the key in {OPERATOR_FILE} is not that of an operator: {status}; `cistern admin admit --operator` admits another"
+                );
+            }
+        }
     }
 
     /// Gives the threads what they have room for; the rest keeps the turns that hosts have with the server.
@@ -70,6 +80,7 @@ impl Sealing {
         while let Some(done) = self.workers.done() {
             server.seal_done(now, done);
         }
+        self.admit_operator(server, now);
         self.hand_over(server);
     }
 }

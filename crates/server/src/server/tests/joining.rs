@@ -111,11 +111,11 @@ fn what_was_revoked_elsewhere_is_so_before_the_first_answer() {
     assert!(again.server.is_serving());
     assert!(again.record_of(joined).revoked && again.record_of(joined).rights.is_empty());
     assert_eq!((again.join(7, 1), again.join(7, 8)), (Err(NotJoined::Revoked), Err(NotJoined::Revoked)));
-    assert_eq!(again.server.admit(again.now, b"new", [8; 32], false, &[]), Err(Status::EACCES));
+    assert_eq!(again.server.admit_key(again.now, b"new", [8; 32], false, &[]), Err(Status::EACCES));
     assert_eq!(again.server.revoked_keys().collect::<Vec<_>>(), [[1; 32], [8; 32]]);
     let (rights, now) = ([(Realm::TREE, Rights::READ)], again.now);
-    let other = again.server.admit(now, b"web", [2; 32], true, &rights).unwrap();
-    assert_eq!(again.server.admit(now, b"other", [2; 32], false, &[]), Ok(other), "a key that is known is not registered again");
+    let other = again.server.admit_key(now, b"web", [2; 32], true, &rights).unwrap();
+    assert_eq!(again.server.admit_key(now, b"other", [2; 32], false, &[]), Ok(other), "a key that is known is not registered again");
     assert!(again.record_of(other).operator && again.record_of(other).rights == rights);
     again.crash();
     assert_eq!(again.server.revoked_keys().count(), 2);
