@@ -44,6 +44,8 @@ impl Shared {
 pub(crate) struct Owners<T> {
     by_owner: HashMap<Owner, u32>,
     members: Slab<Member<T>>,
+    /// How many of them have no sessions.
+    absent: usize,
 }
 
 #[derive(Debug)]
@@ -55,7 +57,7 @@ struct Member<T> {
 
 impl<T> Default for Owners<T> {
     fn default() -> Self {
-        Self { by_owner: HashMap::default(), members: Slab::default() }
+        Self { by_owner: HashMap::default(), members: Slab::default(), absent: 0 }
     }
 }
 
@@ -63,20 +65,27 @@ impl<T> Owners<T> {
     /// One more session of an owner, of which `new` is kept if it is the first.
     pub(crate) fn join(&mut self, owner: Owner, new: impl FnOnce() -> T) -> u32 {
         let members = &mut self.members;
-        let at = *self.by_owner.entry(owner).or_insert_with(|| members.insert(Member { owner, sessions: 0, kept: new() }));
-        members[at].sessions += 1;
+        let absent = &mut self.absent;
+        let at = *self.by_owner.entry(owner).or_insert_with(|| {
+            *absent += 1;
+            members.insert(Member { owner, sessions: 0, kept: new() })
+        });
+        self.keep(at);
         at
     }
 
     /// One more of the sessions, or of what else keeps an owner.
     pub(crate) fn keep(&mut self, at: u32) {
-        self.members[at].sessions += 1;
+        let member = &mut self.members[at];
+        self.absent -= usize::from(member.sessions == 0);
+        member.sessions += 1;
     }
 
     /// One session less; whether it was the last. What is kept stays until [`Self::remove`].
     pub(crate) fn leave(&mut self, at: u32) -> bool {
         let member = &mut self.members[at];
         member.sessions -= 1;
+        self.absent += usize::from(member.sessions == 0);
         member.sessions == 0
     }
 
@@ -85,10 +94,17 @@ impl<T> Owners<T> {
         if let Some(member) = self.members.get(at).filter(|member| member.sessions == 0) {
             self.by_owner.remove(&member.owner);
             self.members.remove(at);
+            self.absent -= 1;
         }
     }
 
-    /// How many owners there are.
+    /// How many owners have sessions.
+    pub(crate) fn with_sessions(&self) -> usize {
+        self.members.len() - self.absent
+    }
+
+    /// How many owners there are, with those that have no sessions.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.members.len()
     }
@@ -163,8 +179,9 @@ mod tests {
         assert!(owners.leave(at));
         assert_eq!(owners.join(one, || 8), at, "what is kept stays");
         owners.leave(at);
+        assert_eq!((owners.len(), owners.with_sessions()), (2, 1));
         owners.remove(at);
-        assert_eq!((owners.len(), owners.get(at)), (1, None));
+        assert_eq!((owners.len(), owners.with_sessions(), owners.get(at)), (1, 1, None));
     }
 
     proptest! {

@@ -3,8 +3,9 @@
 //! Decides by owners: each has a flow, which all of its sessions share. What a flow's messages and requests cost is charged to it when they
 //! are done ([`prices`]). A request is executed at once, without a copy, as long as its flow has credit and the slice of this turn is not
 //! spent; else it is queued, and flows take turns: those that had nothing to do first, then the others round by round, each with a quantum
-//! of credit a round (deficit round robin with the two lists of RFC 8290). Debt stays, so one large request is paid for by many rounds; a flow that
-//! nobody competes with passes its rounds at once. What is queued is bounded by shares, in bytes; what does not fit is shed.
+//! of credit a round (deficit round robin with the two lists of RFC 8290). Debt stays, also when the last session of the flow has ended, so
+//! one large request is paid for by many rounds; a flow that nobody competes with passes its rounds at once. What is queued is bounded by
+//! shares, in bytes; what does not fit is shed.
 //! Invariants: while anything is queued a slice is spent whole; a flow that has credit waits for no more than one slice and one quantum of each
 //! other flow; a task is queued once, under the flow and the session that are named with it.
 //! Leaves to others: executing, what a request is, when a slice begins (the machine: once in each turn of its driver).
@@ -29,6 +30,8 @@ const DEBT_MAX: i32 = 100_000_000;
 const HALVES_MAX: u32 = 6;
 /// Bytes that a queued request costs besides its own.
 const AROUND: usize = 256;
+/// Owners in debt that are remembered without sessions; who left first is forgotten.
+const DEBTORS_MAX: usize = 4_096;
 /// Bytes of queued requests that every owner may have.
 const RESERVE: usize = 16 << 10;
 
@@ -60,6 +63,8 @@ struct Flow {
     /// In which round it was last seen to, while it stands in no list.
     round: u32,
     listed: Listed,
+    /// Whether it is among the debtors.
+    owes: bool,
     queued: u32,
     bytes: usize,
     /// The places of its sessions that have requests queued, in order of their turns.
@@ -74,6 +79,8 @@ pub(crate) struct Scheduler {
     slice_max: i32,
     quantum: i32,
     flows: Owners<Flow>,
+    /// Flows whose last sessions have left debts, each once; who left first stands first. Sessions may have come since.
+    debtors: VecDeque<FlowId>,
     new: VecDeque<FlowId>,
     old: VecDeque<FlowId>,
     /// What is queued, by session and in order of arrival, with its bytes.
@@ -116,6 +123,7 @@ impl Scheduler {
             slice_max: slice,
             quantum: slice / QUANTA,
             flows: Owners::default(),
+            debtors: VecDeque::new(),
             new: VecDeque::new(),
             old: VecDeque::new(),
             queued: BTreeMap::new(),
@@ -134,12 +142,12 @@ impl Scheduler {
 
     /// A session of `owner` is open.
     pub(crate) fn join(&mut self, owner: Owner) -> FlowId {
-        let new =
-            || Flow { credit: self.quantum, round: self.rounds, listed: Listed::Nowhere, queued: 0, bytes: 0, turns: VecDeque::new() };
+        let (credit, round) = (self.quantum, self.rounds);
+        let new = || Flow { credit, round, listed: Listed::Nowhere, owes: false, queued: 0, bytes: 0, turns: VecDeque::new() };
         FlowId(self.flows.join(owner, new))
     }
 
-    /// A session of a flow has ended; nothing of it is queued. A debt goes with the last one: another session costs its owner a handshake.
+    /// A session of a flow has ended; nothing of it is queued. A debt outlives the last one: or a new session would pay it.
     pub(crate) fn part(&mut self, id: FlowId) {
         if id == FlowId::NONE || !self.flows.leave(id.0) {
             return;
@@ -148,7 +156,23 @@ impl Scheduler {
         debug_assert_eq!(self.flows[id.0].queued, 0, "what is queued belongs to a session");
         self.new.retain(|other| *other != id);
         self.old.retain(|other| *other != id);
-        self.flows.remove(id.0);
+        let flow = &mut self.flows[id.0];
+        flow.unlist(self.rounds);
+        flow.catch_up(self.rounds, self.quantum);
+        if flow.owes {
+            return;
+        }
+        if flow.credit >= 0 {
+            return self.flows.remove(id.0);
+        }
+        flow.owes = true;
+        self.debtors.push_back(id);
+        if self.debtors.len() > DEBTORS_MAX
+            && let Some(oldest) = self.debtors.pop_front()
+        {
+            self.flows[oldest.0].owes = false;
+            self.flows.remove(oldest.0);
+        }
     }
 
     /// A datagram of a session of this flow has come.
@@ -275,8 +299,15 @@ impl Scheduler {
     fn begin_shared(&mut self, emptied: bool) -> bool {
         self.settle();
         self.rounds = self.rounds.wrapping_add(1);
-        if self.queued.is_empty() && emptied && self.halves == 0 {
-            return false;
+        if self.queued.is_empty() {
+            // Who stands in a list is not seen to before something is queued again.
+            let rounds = self.rounds;
+            for id in self.new.drain(..).chain(self.old.drain(..)) {
+                self.flows[id.0].unlist(rounds);
+            }
+            if emptied && self.halves == 0 {
+                return false;
+            }
         }
         // Receiving alone takes up the turns: the socket is to be looked at more often, or the kernel drops anybody's datagrams.
         self.halves = if emptied { 0 } else { (self.halves + 1).min(HALVES_MAX) };
@@ -312,8 +343,7 @@ impl Scheduler {
                 flow.listed = Listed::Old;
                 self.old.push_back(id);
             } else {
-                flow.listed = Listed::Nowhere;
-                flow.round = self.rounds;
+                flow.unlist(self.rounds);
             }
         }
         None
@@ -343,11 +373,18 @@ impl Scheduler {
 
     /// Its figures.
     pub(crate) fn counts(&self) -> WorkCounts {
-        WorkCounts { owners: self.flows.len(), queued: self.queued.len(), queued_bytes: self.bytes, charged_ns: self.charged }
+        WorkCounts { owners: self.flows.with_sessions(), queued: self.queued.len(), queued_bytes: self.bytes, charged_ns: self.charged }
     }
 }
 
 impl Flow {
+    /// It stands in no list any more: its rounds pass by themselves from now on.
+    fn unlist(&mut self, rounds: u32) {
+        if self.listed != Listed::Nowhere {
+            (self.listed, self.round) = (Listed::Nowhere, rounds);
+        }
+    }
+
     /// Rounds may have passed in which it had nothing to do: it has no more credit than of one of them, and has paid that much of its debt.
     fn catch_up(&mut self, rounds: u32, quantum: i32) {
         if self.listed != Listed::Nowhere || self.round == rounds {

@@ -68,6 +68,16 @@ impl Bench {
         spent
     }
 
+    /// The work of one turn as the machine does it: nothing is looked at unless something is queued.
+    fn works_if_any(&mut self) {
+        if self.scheduler.has_work() {
+            self.works();
+        } else {
+            self.scheduler.begin_work(true);
+            self.scheduler.end_slice();
+        }
+    }
+
     /// So much backlog that nothing else is executed as it comes.
     fn backlog(&mut self, flow: usize, requests: usize, cost: i32) {
         for _ in 0..requests {
@@ -204,6 +214,71 @@ fn slices_are_shorter_as_long_as_receiving_takes_up_the_turns() {
     assert_eq!(bench.scheduler.slice, SLICE / 8);
     bench.scheduler.begin_work(true);
     assert_eq!(bench.scheduler.slice, SLICE);
+}
+
+/// What others are served while a flow waits that has run up a debt, and after that everybody was idle for long.
+fn waited_after_an_idle_time(is_queued: bool) -> i32 {
+    let mut bench = Bench::new(2);
+    if is_queued {
+        // Its last request is queued, and costs more than the slice: the flow stays in a list.
+        bench.backlog(0, 11, QUANTUM);
+        let last = *bench.tasks.keys().next_back().unwrap();
+        bench.tasks.insert(last, (0, 50 * SLICE));
+    } else {
+        bench.asks(0, 50 * SLICE);
+    }
+    bench.works();
+    assert!(!bench.scheduler.has_work());
+    for _ in 0..1_000 {
+        bench.works_if_any();
+    }
+    bench.backlog(1, 3_000, 50 * US);
+    bench.works();
+    let (before, done) = (bench.cost_of(1), bench.done.len());
+    bench.asks(0, US);
+    while bench.done[done..].iter().all(|(flow, _)| *flow != 0) {
+        bench.works();
+    }
+    bench.cost_of(1) - before
+}
+
+#[test]
+fn idle_time_pays_the_debt_of_who_had_something_queued_too() {
+    let (at_once, queued) = (waited_after_an_idle_time(false), waited_after_an_idle_time(true));
+    assert!(queued <= at_once + SLICE, "{queued} of others' work, {at_once} for who was in no list");
+}
+
+#[test]
+fn new_session_does_not_clear_a_debt() {
+    let mut bench = Bench::new(2);
+    bench.backlog(1, 2_000, 50 * US);
+    bench.works();
+    bench.works();
+    let (mut mine, others) = (0, bench.cost_of(1));
+    for _ in 0..50 {
+        if bench.scheduler.enter(bench.flows[0], 100) == Intake::Now {
+            bench.execute(0, 5 * SLICE);
+            mine += 5 * SLICE;
+        }
+        bench.works();
+        bench.scheduler.part(bench.flows[0]);
+        assert_eq!(bench.scheduler.counts().owners, 1, "it has no session");
+        bench.flows[0] = bench.scheduler.join(owner(0));
+    }
+    let others = bench.cost_of(1) - others;
+    assert!(mine <= 2 * others, "it had {mine}, the other, who always had something queued, {others}");
+}
+
+#[test]
+fn debtors_without_sessions_are_bounded() {
+    let mut bench = Bench::new(1);
+    bench.backlog(0, 12, QUANTUM);
+    for n in 1..=5_000 {
+        let flow = bench.scheduler.join(owner(n));
+        bench.scheduler.charge(flow, (2 * QUANTUM).unsigned_abs());
+        bench.scheduler.part(flow);
+    }
+    assert_eq!((bench.scheduler.flows.len(), bench.scheduler.counts().owners), (1 + DEBTORS_MAX, 1));
 }
 
 proptest! {
