@@ -42,8 +42,9 @@ const fn least(kind: Kind) -> u16 {
         Kind::GetAttr | Kind::Read => 270,
         Kind::Lookup => 300,
         Kind::Lock => 480,
-        Kind::Create | Kind::Mkdir | Kind::Symlink | Kind::Batch => 3_500,
-        Kind::Write | Kind::SetAttr | Kind::Link | Kind::Unlink | Kind::Rmdir | Kind::Rename => 2_000,
+        Kind::Create | Kind::Mkdir | Kind::MakeRealm | Kind::Symlink | Kind::Batch => 3_500,
+        Kind::Write | Kind::SetAttr | Kind::SetQuota | Kind::SetXattr | Kind::RemoveXattr => 2_000,
+        Kind::Link | Kind::Unlink | Kind::Rmdir | Kind::Rename => 2_000,
         Kind::Reclaim | Kind::ReclaimComplete => 1_000,
         _ => 400,
     }
