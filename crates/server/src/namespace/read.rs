@@ -279,6 +279,8 @@ fn know_objects(view: &View<'_>, page: &[(&[u8], EntryRecord)]) -> Result<(), Re
     if missing.is_empty() { Ok(()) } else { Err(ReadError::NotCached(missing)) }
 }
 
+/// Longest path in a row of a list, in bytes.
+const PLACE_MAX: usize = 255;
 /// What stands for the beginning of a path that does not fit, or that would take too many look-ups.
 const CUT: &[u8] = b"...";
 
@@ -307,6 +309,27 @@ impl Namespace {
     /// Empty: none is known.
     pub fn place(&self, view: &View<'_>, places: &mut Places, object: ObjectId, max: usize) -> Result<Vec<u8>, ReadError> {
         place(view, places, object, max)
+    }
+
+    /// The paths of what one list names; empty where it cannot be read. Who `gives_up` takes for unreadable what is not in memory.
+    pub(crate) fn places_of(
+        &self,
+        view: &View<'_>,
+        objects: impl Iterator<Item = ObjectId>,
+        gives_up: bool,
+    ) -> Result<Vec<Vec<u8>>, ReadError> {
+        let (mut found, mut known, mut missing) = (Vec::new(), Places::new(), Vec::new());
+        for object in objects {
+            found.push(match self.place(view, &mut known, object, PLACE_MAX) {
+                Ok(place) => place,
+                Err(ReadError::NotCached(queries)) if !gives_up => {
+                    missing.extend(queries);
+                    Vec::new()
+                }
+                Err(_) => Vec::new(),
+            });
+        }
+        if missing.is_empty() { Ok(found) } else { Err(ReadError::NotCached(missing)) }
     }
 }
 

@@ -9,7 +9,6 @@
 use super::Namespace;
 use super::draft::{Birth, Draft, Fate};
 use super::plan::{Frame, PlanError};
-use super::read::Places;
 use crate::principals::{Asker, PrincipalId, Rights};
 use crate::store::{Counter, ObjectRecord, ReadError, RealmRecord, View, XattrRecord};
 use alloc::vec::Vec;
@@ -20,8 +19,6 @@ use cistern_wire::{
     SetQuota, Status, Writer,
 };
 
-/// Longest path of a realm's directory in a row of LIST_REALMS, in bytes.
-const PLACE_MAX: usize = 255;
 /// What a REALM_ROWS has besides its rows.
 const ROWS_AROUND: usize = Reply::KIND_LEN + RealmRows::MIN_LEN;
 
@@ -240,8 +237,16 @@ impl Draft {
 }
 
 impl Namespace {
-    /// Executes LIST_REALMS: appends its encoded reply to `out`, at most `room` bytes of it.
-    pub fn list_realms(&self, view: &View<'_>, m: &ListRealms, asker: Asker<'_>, room: usize, out: &mut Writer) -> Result<(), ReadError> {
+    /// Executes LIST_REALMS: appends its encoded reply to `out`, at most `room` bytes of it. Who `gives_up` takes for unreadable what is not
+    /// in memory.
+    pub fn list_realms(
+        &self,
+        view: &View<'_>,
+        m: &ListRealms,
+        asker: Asker<'_>,
+        (room, gives_up): (usize, bool),
+        out: &mut Writer,
+    ) -> Result<(), ReadError> {
         let tree = RealmRecord {
             parent: Realm(0),
             root: ObjectId(ROOT),
@@ -259,17 +264,7 @@ impl Namespace {
         let tree = wanted(Realm::TREE).then_some((Realm::TREE, &tree));
         let listed = tree.into_iter().chain(view.realms(after).take_while(|(realm, _)| wanted(*realm)));
         let listed: Vec<_> = listed.filter(|(realm, _)| seen(*realm)).take(most).collect();
-        let (mut places, mut known_places, mut missing) = (Vec::with_capacity(listed.len()), Places::new(), Vec::new());
-        for (_, record) in &listed {
-            match self.place(view, &mut known_places, record.root, PLACE_MAX) {
-                Ok(place) => places.push(place),
-                Err(ReadError::NotCached(queries)) => missing.extend(queries),
-                Err(failed) => return Err(failed),
-            }
-        }
-        if !missing.is_empty() {
-            return Err(ReadError::NotCached(missing));
-        }
+        let places = self.places_of(view, listed.iter().map(|(_, record)| record.root), gives_up)?;
         let rows = listed.iter().zip(&places).map(|((realm, record), place)| row(*realm, record, place));
         let mut fits = |row: &RealmRow<'_>| {
             let rest = left.checked_sub(RealmRow::MIN_LEN + row.place.0.len());

@@ -8,7 +8,7 @@
 use crate::ids::{FlowId, LockSlot};
 use crate::locks::{LockOutcome, LockTable, Row, Turn};
 use crate::namespace::staging::Stages;
-use crate::namespace::{Mutation, MutationCx, Places, Plan, PlanError, Reading, carried, staged};
+use crate::namespace::{Mutation, MutationCx, Plan, PlanError, Reading, carried, staged};
 use crate::principals::{Asker, Rights};
 use crate::requests::{Answering, Blocked, Call, Progress};
 use crate::scheduler::prices;
@@ -32,8 +32,6 @@ use cistern_wire::{
 
 /// Retry hint for BUSY, in milliseconds.
 const BUSY_RETRY_MS: u32 = 100;
-/// Longest path of an object in a row of LIST_LOCKS, in bytes.
-const PLACE_MAX: usize = 255;
 /// What a LIST_LOCKS reply has besides its rows.
 const ROWS_AROUND: usize = Reply::KIND_LEN + LockRows::MIN_LEN;
 
@@ -374,22 +372,9 @@ impl Server {
         let passed = (message.after_row as usize).min(self.locks.held_by_all());
         self.scheduler.charge(call.flow, prices::rows(passed + rows.len()));
         let view = self.store.view(seen);
-        let (mut places, mut missing) = (Vec::with_capacity(rows.len()), Vec::new());
-        let mut known = Places::new();
-        for row in &rows {
-            if !message.places {
-                places.push(Vec::new());
-                continue;
-            }
-            match self.namespace.place(&view, &mut known, row.lock.object, PLACE_MAX) {
-                Ok(place) => places.push(place),
-                Err(ReadError::NotCached(queries)) if !call.progress.gives_up() => missing.extend(queries),
-                Err(_) => places.push(Vec::new()),
-            }
-        }
-        if !missing.is_empty() {
-            return Err(Blocked::Load(missing).into());
-        }
+        let wanted = if message.places { &rows[..] } else { &[] };
+        let mut places = self.namespace.places_of(&view, wanted.iter().map(|row| row.lock.object), call.progress.gives_up())?;
+        places.resize(rows.len(), Vec::new());
         let mut reply = self.scratch();
         let listed: Vec<LockRow<'_>> = rows.iter().zip(&places).map(|(row, place)| self.lock_row(row, place)).collect();
         let mut left = room;
@@ -426,7 +411,7 @@ impl Server {
         let mut reply = self.scratch();
         let room = usize::from(call.limit) - Ack::around(self.form());
         let asker = self.principals.asker(call.who);
-        let listed = self.namespace.list_realms(&self.store.view(seen), message, asker, room, &mut reply);
+        let listed = self.namespace.list_realms(&self.store.view(seen), message, asker, (room, call.progress.gives_up()), &mut reply);
         self.reply_buffer = reply;
         listed?;
         Ok(Done::Reply(Repeatable::Reads))

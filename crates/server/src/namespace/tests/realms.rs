@@ -51,7 +51,7 @@ impl World {
         let mut reply = Vec::new();
         loop {
             let asker = self.principals.asker(PrincipalId::ANYBODY);
-            match self.namespace.list_realms(&self.store.view(&Seen::default()), &ask, asker, room, &mut reply) {
+            match self.namespace.list_realms(&self.store.view(&Seen::default()), &ask, asker, (room, false), &mut reply) {
                 Ok(()) => break,
                 Err(ReadError::NotCached(queries)) => self.load(queries),
                 Err(ReadError::Failed(status)) => return Err(status),

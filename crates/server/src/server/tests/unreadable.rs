@@ -4,7 +4,7 @@ use super::left_files::answer_one_by_one;
 use super::restart::held;
 use super::world::{Peer, ROOT, World, create};
 use crate::store::Key;
-use cistern_wire::{Bytes8, ListLocks, Message, Mkdir, ObjectId, Reclaim, Rename, RenameRule, Reply, Status, Terms, Want};
+use cistern_wire::{Bytes8, ListLocks, ListRealms, MakeRealm, Message, Mkdir, ObjectId, Realm, Reclaim, Rename, RenameRule, Reply, Status, Terms, Want};
 
 /// Makes the records of these objects unreadable.
 fn break_all(world: &mut World, objects: &[ObjectId]) {
@@ -80,4 +80,22 @@ fn locks_of_two_objects_that_cannot_be_read_are_listed_without_their_places() {
     let got = asked(&mut world, &mut peer, list.into());
     let Reply::LockRows(rows) = got.reply() else { panic!("{got:?}") };
     assert!(rows.rows.iter().map(|row| row.place.0).eq([b"", b""]));
+}
+
+#[test]
+fn realms_whose_directories_cannot_be_read_are_listed_without_their_places() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let roots = [&b"a"[..], b"b", b"c"].map(|name| {
+        let make = MakeRealm { ask: peer.ask_only(), dir: ROOT, name: Bytes8(name), mode: 0o755, uid: 0, gid: 0, terms: Terms::NONE };
+        world.send(&mut peer, &[make.into()]);
+        let got = world.got_one(&peer);
+        let Reply::Changed(changed) = got.reply() else { panic!("{got:?}") };
+        changed.effects.iter().find(|effect| effect.before == 0).unwrap().attr.object
+    });
+    break_all(&mut world, &roots[..2]);
+    let list = ListRealms { ask: peer.ask_only(), realm: Realm(0), after: Realm(0) };
+    let got = asked(&mut world, &mut peer, list.into());
+    let Reply::RealmRows(rows) = got.reply() else { panic!("{got:?}") };
+    assert!(rows.rows.iter().map(|row| row.place.0).eq([&b"/"[..], b"", b"", b"/c"]));
 }
