@@ -109,6 +109,16 @@ pub(crate) struct Row {
     pub(crate) since: Instant,
 }
 
+/// A page of a list of locks.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Rows {
+    pub(crate) list: Vec<Row>,
+    /// Whether these are the last.
+    pub(crate) end: bool,
+    /// How many were passed over, one by one, for they were listed before.
+    pub(crate) passed: usize,
+}
+
 /// How a cancellation ended, as far as the lock table knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CancelResult {
@@ -371,24 +381,27 @@ impl LockTable {
         self.rows_of(entry).find(|row| Some(row.session) != asking)
     }
 
-    /// Advisory locks, for LIST_LOCKS: of `object` or of all, going on after so many rows of the object in `after`; at most `max` rows,
-    /// and whether these are the last.
-    pub(crate) fn rows(&self, object: Option<ObjectId>, after: (ObjectId, u32), max: usize) -> (Vec<Row>, bool) {
-        let mut rows = Vec::new();
+    /// Advisory locks, for LIST_LOCKS: of `object` or of all, going on after so many rows of the object in `after`; at most `max` rows.
+    pub(crate) fn rows(&self, object: Option<ObjectId>, after: (ObjectId, u32), max: usize) -> Rows {
+        let mut rows = Rows { list: Vec::new(), end: true, passed: 0 };
         let last = object.unwrap_or(ObjectId(u64::MAX));
         let first = object.unwrap_or_default().max(after.0);
         let objects = (first <= last).then(|| self.table.advisory.range(first..=last));
         for object in objects.into_iter().flatten() {
-            let seen = if object == after.0 { after.1 as usize } else { 0 };
             let entry = self.table.entry(advisory(object));
-            for row in entry.into_iter().flat_map(|entry| self.rows_of(entry)).skip(seen) {
-                if rows.len() == max {
-                    return (rows, false);
+            let mut of_object = entry.into_iter().flat_map(|entry| self.rows_of(entry));
+            if object == after.0 {
+                rows.passed = of_object.by_ref().take(after.1 as usize).count();
+            }
+            for row in of_object {
+                if rows.list.len() == max {
+                    rows.end = false;
+                    return rows;
                 }
-                rows.push(row);
+                rows.list.push(row);
             }
         }
-        (rows, true)
+        rows
     }
 
     fn rows_of(&self, entry: u32) -> impl Iterator<Item = Row> {

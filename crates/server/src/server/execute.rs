@@ -337,7 +337,7 @@ impl Server {
         if bugs::is(Bug::M25) {
             self.locks.lock(self.now, slot, nonce, lock.object, lock.mode, lock.wait);
         }
-        let (rows, _) = self.locks.rows(Some(lock.object), (ObjectId(0), 0), usize::MAX);
+        let rows = self.locks.rows(Some(lock.object), (ObjectId(0), 0), usize::MAX).list;
         self.scheduler.charge(flow, prices::control(Kind::Lock) + prices::rows(rows.len()));
         let waits = |row: &&Row| row.state == RowState::Waits;
         let ahead = rows.iter().filter(waits).take_while(|row| row.session != key).count();
@@ -357,7 +357,7 @@ impl Server {
 
     /// Somebody began to wait for an advisory lock: each of its holders is probed in time (section 11.3).
     fn watch_holders(&mut self, flow: FlowId, object: ObjectId) {
-        let (rows, _) = self.locks.rows(Some(object), (ObjectId(0), 0), usize::MAX);
+        let rows = self.locks.rows(Some(object), (ObjectId(0), 0), usize::MAX).list;
         self.scheduler.charge(flow, prices::rows(rows.len()));
         for row in rows.iter().filter(|row| row.state == RowState::Holds) {
             self.watch(row.session);
@@ -368,9 +368,6 @@ impl Server {
         let room = usize::from(call.limit) - Ack::around(self.form()) - ROWS_AROUND;
         let object = Some(message.object).filter(|object| object.0 != 0);
         let (rows, mut end) = self.visible_rows(call, object, (message.after_object, message.after_row), room / LockRow::MIN_LEN, seen)?;
-        // Those before are passed one by one.
-        let passed = (message.after_row as usize).min(self.locks.held_by_all());
-        self.scheduler.charge(call.flow, prices::rows(passed + rows.len()));
         let view = self.store.view(seen);
         let wanted = if message.places { &rows[..] } else { &[] };
         let mut places = self.namespace.places_of(&view, wanted.iter().map(|row| row.lock.object), call.progress.gives_up())?;

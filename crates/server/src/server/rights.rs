@@ -6,10 +6,11 @@
 //! Invariant: whoever is told that something was granted or withdrawn is told when it is durable.
 //! Leaves to others: the table (`principals`), which principal a session has (who opens it).
 
-use crate::locks::Row;
+use crate::locks::{Row, Rows};
 use crate::presence::Change;
 use crate::principals::{PrincipalId, Rights};
 use crate::requests::{Blocked, Call, Origin, TaskId};
+use crate::scheduler::prices;
 use crate::server::Server;
 use crate::server::durability::OnDurable;
 use crate::server::execute::Stop;
@@ -245,7 +246,8 @@ impl Server {
         let view = self.store.view(seen);
         let mut looked_at = 0;
         loop {
-            let (mut rows, end) = self.locks.rows(object, after, most);
+            let Rows { list: mut rows, end, passed } = self.locks.rows(object, after, most);
+            self.scheduler.charge(call.flow, prices::rows(passed + rows.len()));
             if asker.is_anybody() || bugs::is(Bug::R7) {
                 return Ok((rows, end));
             }

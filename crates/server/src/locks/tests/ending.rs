@@ -128,7 +128,7 @@ fn freed_locks_conflict_with_nobody_before_they_are_swept() {
     s.leave(1);
     s.locked(B, 1, X, Exclusive);
     assert_eq!(s.table.held(A, advisory(X)), None);
-    assert_eq!(s.table.rows(Some(X), (ObjectId(0), 0), 9).0.len(), 1);
+    assert_eq!(s.table.rows(Some(X), (ObjectId(0), 0), 9).list.len(), 1);
     let mut slices = 1;
     while s.table.sweep(s.now, 100) {
         slices += 1;

@@ -9,8 +9,8 @@ use crate::stats::Dropped;
 use alloc::vec::Vec;
 use cistern_link::{Machine as _, Path};
 use cistern_wire::{
-    Ack, Ask, Bytes16, Cancel, CancelOutcome, EndReason, EndSession, GetAttr, Keep, KeepAlive, Kind, List, LockWait, Message, Receipt,
-    ReceiptAnswer, Release, ReleaseItem, Reply, Stage, Terms, Want, Write,
+    Ack, Ask, Bytes16, Cancel, CancelOutcome, EndReason, EndSession, GetAttr, Keep, KeepAlive, Kind, List, ListLocks, LockWait, Message,
+    ObjectId, Receipt, ReceiptAnswer, Release, ReleaseItem, Reply, Stage, Terms, Want, Write,
 };
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -241,4 +241,25 @@ fn what_a_mutation_stores_is_charged_once_however_often_it_runs() {
     };
     let (alone, waited) = (charged(false), charged(true));
     assert!(alone > 100_000 && waited < alone + 20_000, "{alone} ns, and {waited} ns when it had to wait for a cache lock");
+}
+
+#[test]
+fn page_of_locks_costs_the_rows_that_are_passed_over_and_no_others() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    for n in 0..200 {
+        let file = world.create(&mut peer, &alloc::format!("f{n}")).object;
+        world.lock(&mut peer, file);
+    }
+    let mut charged = |after_object, after_row| {
+        let before = world.server.figures(world.now).work.charged_ns;
+        let list = ListLocks { ask: peer.ask_only(), object: ObjectId(0), after_object, after_row, places: false };
+        world.send(&mut peer, &[list.into()]);
+        let got = world.got_one(&peer);
+        let Reply::LockRows(rows) = got.reply() else { panic!("{got:?}") };
+        (world.server.figures(world.now).work.charged_ns - before, rows.rows.iter().next().map(|row| row.lock.object))
+    };
+    let (first, object) = charged(ObjectId(0), 0);
+    let (second, _) = charged(object.unwrap(), u32::MAX);
+    assert!(second < first + 1_000, "one row is passed over: {second} ns, and {first} ns before");
 }

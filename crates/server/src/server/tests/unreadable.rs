@@ -4,7 +4,9 @@ use super::left_files::answer_one_by_one;
 use super::restart::held;
 use super::world::{Peer, ROOT, World, create};
 use crate::store::Key;
-use cistern_wire::{Bytes8, ListLocks, ListRealms, MakeRealm, Message, Mkdir, ObjectId, Realm, Reclaim, Rename, RenameRule, Reply, Status, Terms, Want};
+use cistern_wire::{
+    Bytes8, ListLocks, ListRealms, MakeRealm, Message, Mkdir, ObjectId, Realm, Reclaim, Rename, RenameRule, Reply, Status, Terms, Want,
+};
 
 /// Makes the records of these objects unreadable.
 fn break_all(world: &mut World, objects: &[ObjectId]) {
