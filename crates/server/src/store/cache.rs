@@ -82,6 +82,8 @@ pub struct StoreCache {
     pub(super) counters: [Option<Slot<u64>>; Counter::ALL.len()],
     /// All realms within that of the tree, once they were read; none is ever forgotten before it is gone.
     pub(super) realms: BTreeMap<Realm, Slot<RealmRecord>>,
+    /// How many of these are gone, and known until that is durable.
+    pub(super) realms_gone: usize,
     /// Questions that the store has not answered.
     pub(super) asked: BTreeSet<Query>,
     /// Those of them that were not handed over yet.
@@ -130,6 +132,7 @@ impl StoreCache {
             blocks: HashMap::new(),
             counters: [const { None }; Counter::ALL.len()],
             realms: BTreeMap::new(),
+            realms_gone: 0,
             asked: BTreeSet::new(),
             questions: VecDeque::new(),
             open: 1,
@@ -403,8 +406,10 @@ impl StoreCache {
     pub(super) fn write_realm(&mut self, realm: Realm, value: Option<RealmRecord>) {
         if value.is_none() {
             self.deleted.push_back((self.open, Deleted::Realm(realm)));
+            self.realms_gone += 1;
         }
         let old = self.realms.insert(realm, Slot::written(value, self.open));
+        self.realms_gone -= usize::from(old.as_ref().is_some_and(|old| old.known == Known::Absent));
         self.touch(old.map_or(0, |slot| slot.batch), || Key::Realm(realm));
     }
 

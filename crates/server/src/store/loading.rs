@@ -222,6 +222,7 @@ impl StoreCache {
             Deleted::Realm(realm) => {
                 if self.realms.get(&realm).is_some_and(|slot| is_gone(slot, durable)) {
                     self.realms.remove(&realm);
+                    self.realms_gone -= 1;
                 }
             }
             Deleted::Block(id, n) => {

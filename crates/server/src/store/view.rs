@@ -181,7 +181,7 @@ impl<'a> View<'a> {
     /// How many realms there are within that of the tree.
     #[must_use]
     pub fn realm_count(&self) -> usize {
-        self.cache.realms.len()
+        self.cache.realms.len() - self.cache.realms_gone
     }
 
     /// What the store has in a slot of a session of an earlier start; `None`: nothing.

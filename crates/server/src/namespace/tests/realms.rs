@@ -201,6 +201,15 @@ fn realms_are_bounded_in_number_and_in_depth() {
     assert_eq!(w.fails(make_realm(dir, b"r")), Status::EMLINK);
     w.realm(ROOT_DIR, b"s");
     assert_eq!(w.fails(make_realm(ROOT_DIR, b"t")), Status::ENOSPC);
+    w.done(rmdir(ROOT_DIR, b"s"));
+    w.realm(ROOT_DIR, b"t");
+    assert_eq!(w.fails(make_realm(ROOT_DIR, b"u")), Status::ENOSPC, "one that is gone counts no more, before that is durable too");
+    w.restart();
+    assert_eq!(w.fails(make_realm(ROOT_DIR, b"u")), Status::ENOSPC);
+    w.done(rmdir(ROOT_DIR, b"t"));
+    w.disk.settle(&mut w.store);
+    w.realm(ROOT_DIR, b"u");
+    assert_eq!(w.fails(make_realm(ROOT_DIR, b"v")), Status::ENOSPC);
 }
 
 #[test]
