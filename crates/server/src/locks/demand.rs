@@ -35,6 +35,8 @@ pub(super) struct Demands {
     due: VecDeque<(u32, Generation)>,
     /// Those that were due when the owner on whose account they are had as many as it may have.
     over_share: VecDeque<(u32, Generation)>,
+    /// By hold, as long as its session was told nothing: of the other owners that asked for it the one that had least on its way then.
+    others: HashMap<u32, u32>,
     /// Demands sent and not complied with, of sessions in good standing.
     pub(super) outstanding: usize,
     pub(super) sent: u64,
@@ -109,23 +111,46 @@ impl LockTable {
         }
     }
 
-    /// What was asked on account of an owner that may ask no more now, and its session was not told, goes out on account of another one that may.
+    /// What its session was not told yet goes out on account of another owner that asks for it, if the one on whose account it is may ask no
+    /// more; it may come to that later, so one that could take its place is remembered.
     fn pass(&mut self, at: u32, before: Demand, by: u32) {
-        let may_ask = |owner| self.share_may_ask(owner, self.demands.outstanding, &self.limits);
-        if before.told.is_some() || before.by == by || may_ask(before.by) || !may_ask(by) {
+        if before.told.is_some() || before.by == by {
             return;
         }
-        self.owners.all.keep(by);
-        self.owners.leave(before.by);
-        let hold = &mut self.table.holds[at];
-        hold.demand = Some(Demand { by, ..before });
-        self.demands.due.push_back((at, hold.generation));
+        let other = self.demands.others.get(&at).copied();
+        if other.is_none_or(|other| other != by && self.owners.asked(by) < self.owners.asked(other)) {
+            self.forget_other(at);
+            self.owners.all.keep(by);
+            self.demands.others.insert(at, by);
+        }
+        if self.passed(at, before).is_some() {
+            self.demands.due.push_back((at, self.table.holds[at].generation));
+        }
+    }
+
+    /// A demand that the owner on whose account it is may not make now passes to another one that asked for it, if that one may. Gives it then.
+    fn passed(&mut self, at: u32, before: Demand) -> Option<Demand> {
+        let may_ask = |owner| self.owners.may_ask(owner, self.demands.outstanding, &self.limits);
+        let other = self.demands.others.get_mut(&at).filter(|other| !may_ask(before.by) && may_ask(**other))?;
+        let demand = Demand { by: core::mem::replace(other, before.by), ..before };
+        self.table.holds[at].demand = Some(demand);
+        Some(demand)
+    }
+
+    /// What is demanded of a hold is told or settled: on whose account it goes is decided.
+    fn forget_other(&mut self, at: u32) {
+        if !self.demands.others.is_empty()
+            && let Some(other) = self.demands.others.remove(&at)
+        {
+            self.owners.leave(other);
+        }
     }
 
     /// A hold is gone or has a new generation: what was demanded of it is settled.
-    pub(super) fn demand_settled(&mut self, entry: u32, session: u32, demand: Demand) {
+    pub(super) fn demand_settled(&mut self, at: u32, entry: u32, session: u32, demand: Demand) {
         self.settle_demand(entry, session, demand);
         self.owners.leave(demand.by);
+        self.forget_other(at);
     }
 
     fn settle_demand(&mut self, entry: u32, session: u32, demand: Demand) {
@@ -162,7 +187,7 @@ impl LockTable {
         while let Some(&(at, generation)) = self.demands.due.front() {
             let meant = |hold: &&Hold| hold.generation == generation && self.table.sessions[hold.session].access == LockAccess::Active;
             let hold = self.table.holds.get(at).filter(meant);
-            let Some((hold, demand)) = hold.and_then(|hold| hold.demand.filter(Demand::is_due).map(|demand| (hold, demand))) else {
+            let Some((hold, mut demand)) = hold.and_then(|hold| hold.demand.filter(Demand::is_due).map(|demand| (hold, demand))) else {
                 self.demands.due.pop_front();
                 continue;
             };
@@ -181,9 +206,12 @@ impl LockTable {
                     self.demands.due.pop_front();
                     return Some(LockDecision::DemandDelayed { session: holder.key });
                 }
-                if !self.share_may_ask(demand.by, self.demands.outstanding, &self.limits) {
-                    self.demands.over_share.extend(self.demands.due.pop_front());
-                    return Some(LockDecision::DemandDelayed { session: self.table.sessions[session].key });
+                if !self.owners.may_ask(demand.by, self.demands.outstanding, &self.limits) {
+                    let Some(passed) = self.passed(at, demand) else {
+                        self.demands.over_share.extend(self.demands.due.pop_front());
+                        return Some(LockDecision::DemandDelayed { session: self.table.sessions[session].key });
+                    };
+                    demand = passed;
                 }
                 self.table.sessions[session].told += 1;
                 self.demands.outstanding += 1;
@@ -191,6 +219,7 @@ impl LockTable {
             }
             let keep = demand.keep;
             self.table.holds[at].demand = Some(Demand { told: Some(keep), ..demand });
+            self.forget_other(at);
             self.demands.due.pop_front();
             self.demands.sent += 1;
             return Some(LockDecision::Demand { session: self.table.sessions[session].key, lock, generation, keep });

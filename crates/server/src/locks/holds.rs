@@ -149,7 +149,7 @@ impl LockTable {
         let Hold { entry, session, demand, .. } = self.table.remove_hold(at);
         self.owner_mut(session).held -= 1;
         if let Some(demand) = demand {
-            self.demand_settled(entry, session, demand);
+            self.demand_settled(at, entry, session, demand);
         }
         match self.table.entries[entry].lock.class {
             LockClass::Cache => self.retry_mutations(entry),
@@ -172,7 +172,7 @@ impl LockTable {
         hold.run = run;
         hold.since = now;
         if let Some(demand) = demand {
-            self.demand_settled(entry, session, demand);
+            self.demand_settled(at, entry, session, demand);
             self.table.move_in_session(at, false);
         }
     }

@@ -75,6 +75,17 @@ impl LockOwners {
         self.all.join(owner, Standings::new)
     }
 
+    /// Whether one more demand may be on its way on account of an owner.
+    pub(super) fn may_ask(&self, owner: u32, outstanding: usize, limits: &LockLimits) -> bool {
+        let shared = Shared { capacity: limits.demands_outstanding, reserve: DEMANDS_RESERVE };
+        shared.admits_by(outstanding, 1, || self.asked(owner) as usize)
+    }
+
+    /// How many demands are on their way on account of an owner.
+    pub(super) fn asked(&self, owner: u32) -> u32 {
+        self.all.get(owner).map_or(0, |owner| owner.asked)
+    }
+
     /// How many are remembered.
     #[cfg(test)]
     pub(super) fn remembered(&self) -> usize {
@@ -124,12 +135,6 @@ impl LockTable {
     pub(super) fn share_may_wait(&self, session: u32) -> bool {
         let shared = Shared { capacity: WAITERS_MAX, reserve: WAITERS_RESERVE };
         shared.admits_by(self.waiting, 1, || self.owner(session).waits as usize)
-    }
-
-    /// Whether one more demand may be on its way on account of an owner.
-    pub(super) fn share_may_ask(&self, owner: u32, outstanding: usize, limits: &LockLimits) -> bool {
-        let shared = Shared { capacity: limits.demands_outstanding, reserve: DEMANDS_RESERVE };
-        shared.admits_by(outstanding, 1, || self.owners.all.get(owner).map_or(0, |owner| owner.asked as usize))
     }
 
     /// A session has kept a cache lock that it was asked for, or did not receipt the demand: its owner gets none for twice as long as the last

@@ -294,6 +294,34 @@ fn demand_passes_from_an_owner_that_may_ask_no_more_to_one_that_may() {
 }
 
 #[test]
+fn demand_passes_to_whoever_else_has_asked_when_its_turn_comes() {
+    let mut s = Script::with(LockLimits { demands_outstanding: 500, ..LockLimits::default() });
+    let holders: Vec<_> = (4..10).map(|n| open(&mut s, n, Owner::V4(n.to_be_bytes()))).collect();
+    let (asker, other, modest) = (open(&mut s, 10, GREEDY), open(&mut s, 11, Owner::V4([10, 0, 1, 1])), open(&mut s, 12, MODEST));
+    let own = s.shared(other, ObjectId(9));
+    s.table.set_access(s.now, other, LockAccess::Suspended);
+    // Both ask while both may; what is asked of who is timing out goes out when that one is rescued.
+    s.enter(1, asker, &[ObjectId(9)]);
+    s.enter(2, modest, &[ObjectId(9)]);
+    let mut task = 2;
+    for (n, holder) in (0..).zip(&holders) {
+        for object in (0..100).map(|m| ObjectId(1_000 + 100 * n + m)) {
+            s.shared(*holder, object);
+            task += 1;
+            s.enter(task, asker, &[object]);
+        }
+    }
+    assert_eq!((demands_to(&s.decisions(), other), s.table.counts().demands_outstanding), (0, 400));
+    s.table.set_access(s.now, other, LockAccess::Active);
+    assert_eq!(demands_to(&s.decisions(), other), 1, "on account of the one who may ask");
+    let owners = s.table.owners.all.len();
+    close(&mut s, modest);
+    assert_eq!(s.table.owners.all.len(), owners);
+    s.give(other, cache(ObjectId(9)), own);
+    assert_eq!(s.table.owners.all.len(), owners - 1, "whom a demand names is known as long as that demand stands, and no longer");
+}
+
+#[test]
 fn what_an_owner_has_is_what_its_sessions_have() {
     let mut s = Script::new();
     let (first, second, other) = (open(&mut s, 4, GREEDY), open(&mut s, 5, GREEDY), open(&mut s, 6, MODEST));
