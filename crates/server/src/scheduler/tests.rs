@@ -281,6 +281,19 @@ fn debtors_without_sessions_are_bounded() {
     assert_eq!((bench.scheduler.flows.len(), bench.scheduler.counts().owners), (1 + DEBTORS_MAX, 1));
 }
 
+#[test]
+fn what_is_queued_again_comes_before_what_its_session_asked_later() {
+    let mut bench = Bench::new(2);
+    bench.backlog(0, 20, QUANTUM);
+    let early = TaskId(0);
+    bench.scheduler.queue(bench.flows[0], 0, early, 100);
+    bench.tasks.insert(early, (0, US));
+    while bench.scheduler.has_work() {
+        bench.works();
+    }
+    assert_eq!(bench.done.iter().position(|done| *done == (0, US)), Some(10), "right after what was executed as it came");
+}
+
 proptest! {
     #[test]
     fn nobody_idles_while_anything_is_queued(
