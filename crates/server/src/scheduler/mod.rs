@@ -233,9 +233,18 @@ impl Scheduler {
 
     /// Queues the request that is `task` of the session in `place`.
     pub(crate) fn queue(&mut self, id: FlowId, place: u32, task: TaskId, bytes: usize) {
+        self.line_up(id, place, task, bytes + AROUND);
+    }
+
+    /// Queues a request that was taken in before, and has waited for something else: it takes no room from those that come, however many do
+    /// so at a time.
+    pub(crate) fn queue_again(&mut self, id: FlowId, place: u32, task: TaskId) {
+        self.line_up(id, place, task, 0);
+    }
+
+    fn line_up(&mut self, id: FlowId, place: u32, task: TaskId, bytes: usize) {
         self.settle();
         let Some(flow) = self.flows.get_mut(id.0) else { return };
-        let bytes = bytes + AROUND;
         let first = self.queued.range((place, TaskId::NONE)..=(place, TaskId::MAX)).next().is_none();
         if first {
             flow.turns.push_back(place);

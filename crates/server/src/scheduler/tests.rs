@@ -286,7 +286,9 @@ fn what_is_queued_again_comes_before_what_its_session_asked_later() {
     let mut bench = Bench::new(2);
     bench.backlog(0, 20, QUANTUM);
     let early = TaskId(0);
-    bench.scheduler.queue(bench.flows[0], 0, early, 100);
+    let bytes = bench.scheduler.counts().queued_bytes;
+    bench.scheduler.queue_again(bench.flows[0], 0, early);
+    assert_eq!(bench.scheduler.counts().queued_bytes, bytes, "it takes no room from those that come");
     bench.tasks.insert(early, (0, US));
     while bench.scheduler.has_work() {
         bench.works();

@@ -112,7 +112,7 @@ impl Server {
             warn!("{}: the store holds something that cannot be read: {query:?}; run `cisternd check` on the stopped store", self.who);
         }
         for id in self.tasks.answered(&query) {
-            self.resume(id);
+            self.go_on(id);
         }
     }
 

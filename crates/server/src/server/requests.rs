@@ -281,7 +281,7 @@ impl Server {
     /// What a task waited for is durable.
     pub(crate) fn durable_for(&mut self, id: TaskId, batch: BatchId) {
         if self.tasks.get(id).is_some_and(|task| matches!(task.wait, Wait::Durable(waited) if waited <= batch)) {
-            self.resume(id);
+            self.go_on(id);
         }
     }
 

@@ -4,7 +4,8 @@
 //! Leaves to others: whose turn it is (`scheduler`), standing and floor when it has come (`requests`).
 
 use crate::ids::FlowId;
-use crate::requests::{Blocked, Call, Origin, TaskId, Wait};
+use crate::requests::{Blocked, Call, Origin, Task, TaskId, Wait};
+use crate::scheduler::Intake;
 use crate::server::Server;
 use alloc::boxed::Box;
 use cistern_wire::{Kind, Raw, SessionId};
@@ -21,12 +22,24 @@ impl Server {
         self.scheduler.queue(call.flow, call.key.place, call.id, raw.body.len());
     }
 
-    /// A request whose session was rescued waits for its owner's turn anew.
+    /// What a task waited for is there: it runs now, or, if its owner has used up what it may in this slice, when its owner's turn comes. So
+    /// no answer of the store makes a turn long, however many have waited for it. Who stands in line for locks runs now, for others wait
+    /// behind it.
+    pub(super) fn go_on(&mut self, id: TaskId) {
+        let call = self.tasks.get(id).and_then(Task::call).copied();
+        let waits = call.is_some_and(|call| {
+            let at_once = call.progress.in_line || self.in_grace() && Self::ends_grace(call.kind) || !self.is_good(call.key);
+            !at_once && self.scheduler.enter(call.flow, 0) != Intake::Now
+        });
+        if waits { self.queue_again(id) } else { self.resume(id) }
+    }
+
+    /// A request that could run waits for its owner's turn.
     pub(super) fn queue_again(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(id) else { return };
-        if let Origin::Request { call, body } = &task.origin {
+        if let Origin::Request { call, .. } = &task.origin {
             task.wait = Wait::Share;
-            self.scheduler.queue(call.flow, call.key.place, id, body.len());
+            self.scheduler.queue_again(call.flow, call.key.place, id);
         }
     }
 

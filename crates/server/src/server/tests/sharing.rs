@@ -263,3 +263,55 @@ fn page_of_locks_costs_the_rows_that_are_passed_over_and_no_others() {
     let (second, _) = charged(object.unwrap(), u32::MAX);
     assert!(second < first + 1_000, "one row is passed over: {second} ns, and {first} ns before");
 }
+
+#[test]
+fn what_the_store_answers_at_once_is_executed_in_turns() {
+    let mut world = world();
+    let mut greedy = world.open(1);
+    let files: Vec<_> = (0..40).map(|n| world.create(&mut greedy, &alloc::format!("f{n}")).object).collect();
+    world.turn();
+    world.server.store.forget_everything();
+    world.stalled = true;
+    let charged = |world: &mut World| world.server.figures(world.now).work.charged_ns;
+    for packed in files.chunks(PACKED) {
+        let messages: Vec<Message<'_>> =
+            packed.iter().map(|object| GetAttr { ask: greedy.ask(), object: *object, want: Want::Nothing }.into()).collect();
+        world.post(&mut greedy, &messages);
+    }
+    finish(&mut world);
+    assert_eq!((world.server.status(world.now).parked, kinds(&mut world, &greedy).len()), (40, 0), "all wait for the store");
+    world.stalled = false;
+    let before = charged(&mut world);
+    world.serve_store();
+    let spent = charged(&mut world) - before;
+    assert!(spent < 5_000, "{spent} ns at once, and a slice is 4,000");
+    assert!(world.server.figures(world.now).work.queued > 20);
+    finish(&mut world);
+    world.turn();
+    assert_eq!(kinds(&mut world, &greedy).len(), 40);
+}
+
+#[test]
+fn mutation_whose_turn_has_come_waits_for_no_debt_of_its_owner() {
+    let mut world = world();
+    let (mut greedy, mut holder) = (world.open(1), world.open(2));
+    let file = world.create(&mut greedy, "f").object;
+    let generation = world.cache(&mut holder, file);
+    let ask = greedy.ask();
+    let write = Write { ask, object: file, offset: 0, truncate: true, stage: 0, data: Bytes16(b"x"), terms: Terms::NONE };
+    world.send(&mut greedy, &[write.into()]);
+    finish(&mut world);
+    assert_eq!(kinds(&mut world, &greedy), [Kind::Pending]);
+    world.got(&holder);
+    floods(&mut world, &mut greedy, 3);
+    // Others wait behind it.
+    let (serial, items) = (holder.serial(), [ReleaseItem { lock: cache_lock(file), generation, keep: Keep::Nothing }]);
+    world.post(&mut holder, &[Release { serial, items: List::of(&items) }.into()]);
+    world.serve_store();
+    world.transmit();
+    let done = |message: Message<'_>| matches!(message, Message::Ack(ack) if ack.nonce == ask.nonce);
+    assert!(world.got(&greedy).iter().any(|got| done(got.message())));
+    finish(&mut world);
+    world.got(&greedy);
+    world.got(&holder);
+}
