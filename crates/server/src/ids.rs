@@ -168,7 +168,7 @@ impl Owner {
 }
 
 /// An owner's flow in the scheduler, as long as it has sessions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FlowId(pub(crate) u32);
 
 impl FlowId {

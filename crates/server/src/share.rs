@@ -4,7 +4,9 @@
 //! however greedy the others are, and one who is alone may have four fifths (dynamic thresholds, as in switches: Choudhury and Hahne, 1998).
 //! Leaves to others: what is counted, and how a refusal is told.
 
-use crate::ids::Owner;
+use crate::ids::{FlowId, Owner};
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
 use cistern_link::slab::Slab;
 use core::ops::{Index, IndexMut};
 use hashbrown::HashMap;
@@ -36,6 +38,16 @@ impl Shared {
     pub(crate) fn admits_by(self, used: usize, more: usize, own: impl FnOnce() -> usize) -> bool {
         // Who has all that is used has the most.
         self.admits(used, used, more) || self.admits(used, own(), more)
+    }
+}
+
+/// An owner has so much less; one that has nothing is not listed.
+pub(crate) fn take(by_owner: &mut BTreeMap<FlowId, usize>, owner: FlowId, less: usize) {
+    if let Entry::Occupied(mut has) = by_owner.entry(owner) {
+        *has.get_mut() -= less;
+        if *has.get() == 0 {
+            has.remove();
+        }
     }
 }
 
@@ -96,6 +108,11 @@ impl<T> Owners<T> {
             self.members.remove(at);
             self.absent -= 1;
         }
+    }
+
+    /// Where an owner is kept, and how many sessions it has.
+    pub(crate) fn find(&self, owner: Owner) -> Option<(u32, usize)> {
+        self.by_owner.get(&owner).map(|at| (*at, self.members[*at].sessions as usize))
     }
 
     /// How many owners have sessions.

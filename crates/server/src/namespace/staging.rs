@@ -7,7 +7,8 @@
 //! Leaves to others: at-most-once (the reply cache), writing (`namespace`), waking up for [`Stages::expire`].
 
 use crate::config::StageLimits;
-use crate::share::Shared;
+use crate::ids::FlowId;
+use crate::share::{Shared, take};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use cistern_link::Instant;
@@ -25,6 +26,8 @@ const RESERVE: usize = 64 << 10;
 pub struct Stages {
     stages: BTreeMap<(SessionId, u64), Staged>,
     bytes: usize,
+    /// The bytes of each owner that has any.
+    by_owner: BTreeMap<FlowId, usize>,
     /// Nothing expires before; later than that only by chance, as stages are gone on with.
     check_at: Option<Instant>,
     limits: StageLimits,
@@ -32,6 +35,8 @@ pub struct Stages {
 
 #[derive(Debug)]
 struct Staged {
+    /// Whose session's it is.
+    owner: FlowId,
     /// How long it will be.
     total: usize,
     /// Up to the last byte that has come.
@@ -45,7 +50,7 @@ impl Stages {
     /// Nothing is staged.
     #[must_use]
     pub const fn new(limits: StageLimits) -> Self {
-        Self { stages: BTreeMap::new(), bytes: 0, check_at: None, limits }
+        Self { stages: BTreeMap::new(), bytes: 0, by_owner: BTreeMap::new(), check_at: None, limits }
     }
 
     /// Takes one piece in: `data` at `offset` of contents of `total` bytes. A piece may come again, and in any order. No piece of a
@@ -54,7 +59,14 @@ impl Stages {
     /// # Errors
     /// EFBIG: larger than the largest contents. EINVAL: stage 0, no bytes, a piece outside the whole, or another `total` than before.
     /// BUSY: a bound is reached. Nothing has changed then.
-    pub fn piece(&mut self, now: Instant, session: SessionId, stage: u64, total: u32, offset: u32, data: &[u8]) -> Result<(), Status> {
+    pub(crate) fn piece(
+        &mut self,
+        now: Instant,
+        (session, owner): (SessionId, FlowId),
+        stage: u64,
+        (total, offset): (u32, u32),
+        data: &[u8],
+    ) -> Result<(), Status> {
         let (total, offset) = (total as usize, offset as usize);
         if total > CONTENT_MAX {
             return Err(Status::EFBIG);
@@ -80,10 +92,11 @@ impl Stages {
         self.bytes += growth;
         let until = now.plus(self.limits.idle);
         self.check_at.get_or_insert(until);
-        let new = || Staged { total, bytes: Vec::new(), arrived: Vec::new(), until };
+        let new = || Staged { owner, total, bytes: Vec::new(), arrived: Vec::new(), until };
         let staged = self.stages.entry((session, stage)).or_insert_with(new);
         if growth > 0 {
             staged.bytes.resize(end, 0);
+            *self.by_owner.entry(staged.owner).or_default() += growth;
         }
         staged.bytes[offset..end].copy_from_slice(data);
         staged.until = until;
@@ -104,11 +117,10 @@ impl Stages {
         end.saturating_sub(self.stages.get(&(session, stage)).map_or(0, |staged| staged.bytes.len()))
     }
 
-    /// Whether the owner of a session may stage a piece that ends there; its are the sessions for which `is_own` says so.
-    pub(crate) fn share_has_room(&self, session: SessionId, stage: u64, end: usize, is_own: impl Fn(SessionId) -> bool) -> bool {
+    /// Whether an owner may stage a piece that ends there.
+    pub(crate) fn share_has_room(&self, (session, owner): (SessionId, FlowId), stage: u64, end: usize) -> bool {
         let shared = Shared { capacity: self.limits.bytes_total, reserve: RESERVE };
-        let own = || self.stages.iter().filter(|((session, _), _)| is_own(*session)).map(|(_, staged)| staged.bytes.len()).sum();
-        shared.admits_by(self.bytes, self.growth(session, stage, end), own)
+        shared.admits_by(self.bytes, self.growth(session, stage, end), || self.by_owner.get(&owner).copied().unwrap_or(0))
     }
 
     fn of(&self, session: SessionId) -> impl Iterator<Item = (&(SessionId, u64), &Staged)> {
@@ -130,6 +142,7 @@ impl Stages {
     pub fn remove(&mut self, session: SessionId, stage: u64) {
         if let Some(staged) = self.stages.remove(&(session, stage)) {
             self.bytes -= staged.bytes.len();
+            take(&mut self.by_owner, staged.owner, staged.bytes.len());
         }
         if self.stages.is_empty() {
             self.check_at = None;
@@ -149,11 +162,12 @@ impl Stages {
         if self.check_at.is_none_or(|at| !now.waited(at)) {
             return;
         }
-        let bytes = &mut self.bytes;
+        let (bytes, by_owner) = (&mut self.bytes, &mut self.by_owner);
         self.stages.retain(|_, staged| {
             let keep = !now.waited(staged.until);
             if !keep {
                 *bytes -= staged.bytes.len();
+                take(by_owner, staged.owner, staged.bytes.len());
             }
             keep
         });
@@ -201,6 +215,11 @@ mod tests {
 
     const A: SessionId = SessionId(1);
     const B: SessionId = SessionId(2);
+    /// A session of an owner of its own.
+    fn by(session: SessionId) -> (SessionId, FlowId) {
+        (session, FlowId(u32::try_from(session.0).unwrap()))
+    }
+
     const START: Instant = Instant::new(0, 0);
 
     fn stages() -> Stages {
@@ -214,11 +233,11 @@ mod tests {
     fn stage_is_given_only_when_every_piece_is_there() {
         let mut s = stages();
         assert_eq!(s.contents(A, 1), Err(Status::NOT_STAGED));
-        s.piece(START, A, 1, 6, 4, b"ef").unwrap();
-        s.piece(START, A, 1, 6, 0, b"ab").unwrap();
+        s.piece(START, by(A), 1, (6, 4), b"ef").unwrap();
+        s.piece(START, by(A), 1, (6, 0), b"ab").unwrap();
         assert_eq!(s.contents(A, 1), Err(Status::NOT_STAGED));
-        s.piece(START, A, 1, 6, 2, b"cd").unwrap();
-        s.piece(START, A, 1, 6, 0, b"ab").unwrap();
+        s.piece(START, by(A), 1, (6, 2), b"cd").unwrap();
+        s.piece(START, by(A), 1, (6, 0), b"ab").unwrap();
         assert_eq!(s.contents(A, 1), Ok(&b"abcdef"[..]));
         assert_eq!(s.contents(B, 1), Err(Status::NOT_STAGED), "a stage belongs to its session");
         s.remove(A, 1);
@@ -229,15 +248,15 @@ mod tests {
     fn impossible_pieces_are_errors_and_change_nothing() {
         let mut s = stages();
         let too_big = u32::try_from(CONTENT_MAX).unwrap() + 1;
-        assert_eq!(s.piece(START, A, 1, too_big, 0, b"a"), Err(Status::EFBIG));
-        assert_eq!(s.piece(START, A, 0, 1, 0, b"a"), Err(Status::EINVAL));
-        assert_eq!(s.piece(START, A, 1, 1, 0, b""), Err(Status::EINVAL));
-        assert_eq!(s.piece(START, A, 1, 2, 1, b"ab"), Err(Status::EINVAL));
-        assert_eq!(s.piece(START, A, 1, 2, u32::MAX, b"ab"), Err(Status::EINVAL));
+        assert_eq!(s.piece(START, by(A), 1, (too_big, 0), b"a"), Err(Status::EFBIG));
+        assert_eq!(s.piece(START, by(A), 0, (1, 0), b"a"), Err(Status::EINVAL));
+        assert_eq!(s.piece(START, by(A), 1, (1, 0), b""), Err(Status::EINVAL));
+        assert_eq!(s.piece(START, by(A), 1, (2, 1), b"ab"), Err(Status::EINVAL));
+        assert_eq!(s.piece(START, by(A), 1, (2, u32::MAX), b"ab"), Err(Status::EINVAL));
         assert_eq!((s.bytes(), s.next_expiry()), (0, None));
-        s.piece(START, A, 1, 2, 0, b"a").unwrap();
-        assert_eq!(s.piece(START, A, 1, 3, 1, b"b"), Err(Status::EINVAL), "another total");
-        s.piece(START, A, 1, 2, 1, b"b").unwrap();
+        s.piece(START, by(A), 1, (2, 0), b"a").unwrap();
+        assert_eq!(s.piece(START, by(A), 1, (3, 1), b"b"), Err(Status::EINVAL), "another total");
+        s.piece(START, by(A), 1, (2, 1), b"b").unwrap();
         assert_eq!(s.contents(A, 1), Ok(&b"ab"[..]));
     }
 
@@ -248,17 +267,16 @@ mod tests {
     fn bounds_count_what_has_arrived_not_what_is_announced() {
         let limits = StageLimits { bytes_per_session: 10, bytes_total: 15, stages_per_session: 2, idle: Duration::from_secs(1) };
         let mut s = Stages::new(limits);
-        s.piece(START, A, 1, 1_000, 0, b"abcdef").unwrap();
-        assert_eq!(s.piece(START, A, 2, 1_000, 4, b"a"), Err(Status::BUSY), "memory up to the last byte that came");
-        s.piece(START, A, 2, 1_000, 0, b"abcd").unwrap();
-        assert_eq!(s.piece(START, B, 1, 6, 0, b"abcdef"), Err(Status::BUSY));
-        s.piece(START, B, 1, 6, 0, b"abcde").unwrap();
+        s.piece(START, by(A), 1, (1_000, 0), b"abcdef").unwrap();
+        assert_eq!(s.piece(START, by(A), 2, (1_000, 4), b"a"), Err(Status::BUSY), "memory up to the last byte that came");
+        s.piece(START, by(A), 2, (1_000, 0), b"abcd").unwrap();
+        assert_eq!(s.piece(START, by(B), 1, (6, 0), b"abcdef"), Err(Status::BUSY));
+        s.piece(START, by(B), 1, (6, 0), b"abcde").unwrap();
         s.end_session(A);
-        assert_eq!(s.bytes(), 5);
-        s.piece(START, B, 2, 1, 0, b"a").unwrap();
-        assert_eq!(s.piece(START, B, 3, 1, 0, b"a"), Err(Status::BUSY), "too many stages");
-        let all = |_| true;
-        assert!(s.share_has_room(A, 1, 9, all) && !s.share_has_room(A, 1, 10, all), "an owner that has little may have what there is");
+        assert_eq!((s.bytes(), &s.by_owner), (5, &BTreeMap::from([(by(B).1, 5)])));
+        s.piece(START, by(B), 2, (1, 0), b"a").unwrap();
+        assert_eq!(s.piece(START, by(B), 3, (1, 0), b"a"), Err(Status::BUSY), "too many stages");
+        assert!(s.share_has_room(by(A), 1, 9) && !s.share_has_room(by(A), 1, 10), "an owner that has little may have what there is");
     }
 
     #[test]
@@ -267,12 +285,12 @@ mod tests {
         let mut s = Stages::new(limits);
         let mut stages = 0;
         // The last byte takes the memory of all before it.
-        while s.share_has_room(A, stages + 1, 500_000, |session| session == A) {
+        while s.share_has_room(by(A), stages + 1, 500_000) {
             stages += 1;
-            s.piece(START, A, stages, 1 << 20, 499_999, b"x").unwrap();
+            s.piece(START, by(A), stages, (1 << 20, 499_999), b"x").unwrap();
         }
         assert_eq!(stages, 6, "3 of 4 MiB");
-        assert!(s.share_has_room(B, 1, 500_000, |session| session == B));
+        assert!(s.share_has_room(by(B), 1, 500_000));
     }
 
     #[test]
@@ -281,14 +299,14 @@ mod tests {
         let mut s = Stages::new(limits);
         for (session, len) in [(A, 500_000), (B, 100_000)] {
             let mut stage = 1;
-            while s.share_has_room(session, stage, len, |of| of == session) {
-                s.piece(START, session, stage, 500_000, u32::try_from(len).unwrap() - 1, b"x").unwrap();
+            while s.share_has_room(by(session), stage, len) {
+                s.piece(START, by(session), stage, (500_000, u32::try_from(len).unwrap() - 1), b"x").unwrap();
                 stage += 1;
             }
         }
-        assert!(!s.share_has_room(A, 1, 500_001, |of| of == A), "more than its share, now that another has come");
-        assert!(s.share_has_room(A, 1, 250_000, |of| of == A), "a piece for which there is memory");
-        assert!(s.share_has_room(A, 1, 0, |of| of == A), "the end of a stage");
+        assert!(!s.share_has_room(by(A), 1, 500_001), "more than its share, now that another has come");
+        assert!(s.share_has_room(by(A), 1, 250_000), "a piece for which there is memory");
+        assert!(s.share_has_room(by(A), 1, 0), "the end of a stage");
     }
 
     //= wire-spec.md#11-5-caching-and-metadata
@@ -297,13 +315,14 @@ mod tests {
     #[test]
     fn stage_with_which_nobody_goes_on_is_dropped() {
         let mut s = stages();
-        s.piece(START, A, 1, 2, 0, b"a").unwrap();
+        s.piece(START, by(A), 1, (2, 0), b"a").unwrap();
         let later = START.plus(Duration::from_secs(20));
-        s.piece(later, A, 1, 2, 0, b"a").unwrap();
-        s.piece(START, A, 2, 2, 0, b"a").unwrap();
+        s.piece(later, by(A), 1, (2, 0), b"a").unwrap();
+        s.piece(START, by(A), 2, (2, 0), b"a").unwrap();
         assert_eq!(s.next_expiry(), Some(START.plus(Duration::from_secs(30))));
         s.expire(START.plus(Duration::from_secs(30)));
         assert_eq!((s.bytes(), s.next_expiry()), (1, Some(later.plus(Duration::from_secs(30)))));
+        assert_eq!(s.by_owner, BTreeMap::from([(by(A).1, 1)]));
         s.expire(later.plus(Duration::from_secs(30)));
         assert_eq!((s.bytes(), s.next_expiry()), (0, None));
     }
@@ -312,22 +331,22 @@ mod tests {
     fn stage_ends_with_a_total_of_nothing() {
         let mut s = stages();
         for stage in [1, 2] {
-            s.piece(START, A, stage, 2, 0, b"ab").unwrap();
+            s.piece(START, by(A), stage, (2, 0), b"ab").unwrap();
         }
-        s.piece(START, A, 1, 0, 0, b"").unwrap();
+        s.piece(START, by(A), 1, (0, 0), b"").unwrap();
         assert_eq!((s.contents(A, 1), s.contents(A, 2), s.bytes()), (Err(Status::NOT_STAGED), Ok(&b"ab"[..]), 2));
-        s.piece(START, A, 1, 0, 0, b"").unwrap();
-        s.piece(START, B, 2, 0, 0, b"").unwrap();
+        s.piece(START, by(A), 1, (0, 0), b"").unwrap();
+        s.piece(START, by(B), 2, (0, 0), b"").unwrap();
         assert_eq!(s.bytes(), 2, "a stage belongs to its session");
-        assert_eq!(s.piece(START, A, 2, 0, 1, b""), Err(Status::EINVAL), "outside the total");
-        assert_eq!(s.piece(START, A, 0, 0, 0, b""), Err(Status::EINVAL));
+        assert_eq!(s.piece(START, by(A), 2, (0, 1), b""), Err(Status::EINVAL), "outside the total");
+        assert_eq!(s.piece(START, by(A), 0, (0, 0), b""), Err(Status::EINVAL));
     }
 
     #[test]
     fn pieces_with_too_many_gaps_are_refused() {
         let mut s = stages();
         let mut offset = 0;
-        while s.piece(START, A, 1, 100_000, offset, b"a").is_ok() {
+        while s.piece(START, by(A), 1, (100_000, offset), b"a").is_ok() {
             offset += 2;
         }
         assert_eq!(offset as usize, 2 * RANGES_MAX);
@@ -342,7 +361,7 @@ mod tests {
             for (offset, len) in pieces {
                 let first = offset as usize;
                 let end = (first + len).min(40);
-                s.piece(START, A, 1, 40, offset, &whole[first..end]).unwrap();
+                s.piece(START, by(A), 1, (40, offset), &whole[first..end]).unwrap();
                 seen[first..end].fill(true);
                 let complete = seen.iter().all(|seen| *seen);
                 prop_assert_eq!(s.contents(A, 1).ok(), complete.then_some(&whole[..]));

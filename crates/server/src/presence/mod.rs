@@ -7,7 +7,8 @@
 //! run in one turn, at a cost that grows with the square of their number.
 
 use crate::config::PresenceLimits;
-use crate::share::Shared;
+use crate::ids::FlowId;
+use crate::share::{Shared, take};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
@@ -37,6 +38,13 @@ struct Watching {
     wanted: bool,
 }
 
+/// Who is to be told: a session, and whose it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watcher {
+    pub(crate) session: SessionId,
+    pub(crate) owner: FlowId,
+}
+
 /// Watches that every owner may have.
 const WATCHES_RESERVE: usize = 256;
 
@@ -44,7 +52,16 @@ const WATCHES_RESERVE: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     rows: BTreeMap<(ObjectId, SessionId), Watching>,
-    by_session: BTreeMap<SessionId, BTreeSet<ObjectId>>,
+    by_session: BTreeMap<SessionId, WatchedBy>,
+    /// How many each owner has that has any.
+    by_owner: BTreeMap<FlowId, usize>,
+}
+
+/// What one session watches.
+#[derive(Debug)]
+struct WatchedBy {
+    owner: FlowId,
+    objects: BTreeSet<ObjectId>,
 }
 
 impl Watches {
@@ -60,7 +77,7 @@ impl Watches {
 
     /// How many objects a session watches.
     pub(crate) fn count_of(&self, session: SessionId) -> usize {
-        self.by_session.get(&session).map_or(0, BTreeSet::len)
+        self.by_session.get(&session).map_or(0, |own| own.objects.len())
     }
 
     /// Whether anybody but one session watches an object.
@@ -82,25 +99,27 @@ impl Watches {
         self.rows.contains_key(&(object, session))
     }
 
-    /// Whether an owner may have one watch more; its are the sessions for which `is_own` says so.
-    pub(crate) fn share_has_room(&self, limits: PresenceLimits, is_own: impl Fn(SessionId) -> bool) -> bool {
+    /// Whether an owner may have one watch more.
+    pub(crate) fn share_has_room(&self, limits: PresenceLimits, owner: FlowId) -> bool {
         let shared = Shared { capacity: limits.watches_max, reserve: WATCHES_RESERVE };
-        let own = || self.by_session.iter().filter(|(session, _)| is_own(**session)).map(|(_, objects)| objects.len()).sum();
-        shared.admits_by(self.rows.len(), 1, own)
+        shared.admits_by(self.rows.len(), 1, || self.by_owner.get(&owner).copied().unwrap_or(0))
     }
 
     /// A session watches an object, of which it is told `version` by the answer.
-    pub(crate) fn add(&mut self, session: SessionId, object: ObjectId, version: u64, limits: PresenceLimits) -> Result<(), Status> {
+    pub(crate) fn add(&mut self, by: Watcher, object: ObjectId, version: u64, limits: PresenceLimits) -> Result<(), Status> {
+        let Watcher { session, owner } = by;
         if let Some(row) = self.rows.get_mut(&(object, session)) {
             row.wanted = true;
             row.told = row.told.max(version);
             return Ok(());
         }
-        let own = self.by_session.entry(session).or_default();
-        if self.rows.len() >= limits.watches_max || own.len() >= limits.watches_per_session {
+        let own = self.by_session.get(&session).map_or(0, |own| own.objects.len());
+        if self.rows.len() >= limits.watches_max || own >= limits.watches_per_session {
             return Err(Status::BUSY);
         }
-        own.insert(object);
+        let own = self.by_session.entry(session).or_insert_with(|| WatchedBy { owner, objects: BTreeSet::new() });
+        own.objects.insert(object);
+        *self.by_owner.entry(own.owner).or_default() += 1;
         self.rows.insert((object, session), Watching { told: version, on_way: false, next: None, wanted: true });
         Ok(())
     }
@@ -118,10 +137,12 @@ impl Watches {
         if self.rows.get(&(object, session)).is_some_and(|row| !row.wanted && !row.on_way) {
             self.rows.remove(&(object, session));
             if let Some(own) = self.by_session.get_mut(&session) {
-                own.remove(&object);
-                if own.is_empty() {
+                own.objects.remove(&object);
+                let (owner, is_over) = (own.owner, own.objects.is_empty());
+                if is_over {
                     self.by_session.remove(&session);
                 }
+                take(&mut self.by_owner, owner, 1);
             }
         }
     }
@@ -166,7 +187,7 @@ impl Watches {
     }
 
     /// These sessions are to hear what becomes of an object, as if they watched it.
-    pub(crate) fn concern(&mut self, object: ObjectId, who: impl IntoIterator<Item = SessionId>, limits: PresenceLimits) {
+    pub(crate) fn concern(&mut self, object: ObjectId, who: impl IntoIterator<Item = Watcher>, limits: PresenceLimits) {
         for session in who {
             // Where a bound of watches is reached it is not told: an owner goes on renewing its lease, a holder has a demand.
             let _full = self.add(session, object, 0, limits);
@@ -175,7 +196,9 @@ impl Watches {
 
     /// A session has ended, and its watches with it.
     pub(crate) fn end_session(&mut self, session: SessionId) {
-        for object in self.by_session.remove(&session).into_iter().flatten() {
+        let Some(own) = self.by_session.remove(&session) else { return };
+        take(&mut self.by_owner, own.owner, own.objects.len());
+        for object in own.objects {
             self.rows.remove(&(object, session));
         }
     }
@@ -321,6 +344,24 @@ impl Ephemerals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn owner_has_the_watches_of_its_sessions() {
+        let mut watches = Watches::default();
+        let limits = PresenceLimits::default();
+        let by = |session, owner| Watcher { session: SessionId(session), owner: FlowId(owner) };
+        let [first, second, other] = [by(1, 1), by(2, 1), by(3, 2)];
+        for (watcher, object) in [(first, 7), (first, 7), (first, 8), (second, 7), (other, 7)] {
+            watches.add(watcher, ObjectId(object), 1, limits).unwrap();
+        }
+        assert_eq!(watches.by_owner, BTreeMap::from([(FlowId(1), 3), (FlowId(2), 1)]));
+        watches.remove(first.session, ObjectId(7));
+        watches.remove(first.session, ObjectId(9));
+        assert_eq!(watches.by_owner, BTreeMap::from([(FlowId(1), 2), (FlowId(2), 1)]));
+        watches.end_session(second.session);
+        watches.end_session(other.session);
+        assert_eq!(watches.by_owner, BTreeMap::from([(FlowId(1), 1)]));
+    }
 
     #[test]
     fn no_more_removals_begin_than_may_be_under_way() {

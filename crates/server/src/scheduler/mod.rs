@@ -147,6 +147,11 @@ impl Scheduler {
         FlowId(self.flows.join(owner, new))
     }
 
+    /// The flow of an owner, and how many sessions it has.
+    pub(crate) fn of_owner(&self, owner: Owner) -> (FlowId, usize) {
+        self.flows.find(owner).map_or((FlowId::NONE, 0), |(at, sessions)| (FlowId(at), sessions))
+    }
+
     /// A session of a flow has ended; nothing of it is queued. A debt outlives the last one: or a new session would pay it.
     pub(crate) fn part(&mut self, id: FlowId) {
         if id == FlowId::NONE || !self.flows.leave(id.0) {

@@ -217,16 +217,16 @@ impl Server {
 
     /// Whether whoever has an address may have one session more; if not, some of its sessions are asked whether their agents are there.
     pub(crate) fn share_has_room(&mut self, path: Path) -> bool {
-        let (owner, all) = (Owner::of(path.remote), self.sessions.len() + self.sessions.counts().of_before);
+        let all = self.sessions.len() + self.sessions.counts().of_before;
+        let (flow, own) = self.scheduler.of_owner(Owner::of(path.remote));
         let shared = Shared { capacity: self.config.sessions_max as usize, reserve: SESSIONS_RESERVE };
-        if shared.admits_by(all, 1, || self.sessions.of_owner(owner).count()) {
+        if shared.admits(all, own, 1) {
             return true;
         }
         if self.probes.allow(self.now) {
-            let from = usize::try_from(self.rng.below(all.max(1) as u64)).unwrap_or(0);
-            let ids: Vec<SessionId> = self.sessions.of_owner(owner).map(|session| session.id).collect();
-            let some = ids.iter().cycle().skip(from % ids.len().max(1)).take(PROBED_AT_ONCE.min(ids.len()));
-            for id in some {
+            let from = usize::try_from(self.rng.below(own.max(1) as u64)).unwrap_or(0);
+            let ids: Vec<SessionId> = self.sessions.iter().filter(|session| session.flow == flow).map(|session| session.id).collect();
+            for id in ids.iter().cycle().skip(from).take(PROBED_AT_ONCE.min(ids.len())) {
                 if let Some(key) = self.sessions.find(*id).filter(|key| self.is_good(*key)) {
                     self.probe(key);
                 }

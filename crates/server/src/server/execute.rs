@@ -263,10 +263,11 @@ impl Server {
         //# Contents and values of several datagrams MUST be staged, and take effect whole by one mutation.
         // What is impossible is told below.
         let end = (message.offset as usize).saturating_add(message.data.0.len()).min(message.total as usize);
-        if !self.stages.share_has_room(call.key.id(), message.stage, end, |id| self.is_of(call.flow, id)) {
+        let by = (call.key.id(), call.flow);
+        if !self.stages.share_has_room(by, message.stage, end) {
             return Err(Status::BUSY.into());
         }
-        self.stages.piece(self.now, call.key.id(), message.stage, message.total, message.offset, message.data.0)?;
+        self.stages.piece(self.now, by, message.stage, (message.total, message.offset), message.data.0)?;
         self.answer_with(&Reply::Done(cistern_wire::Done {}), Repeatable::Changes)
     }
 

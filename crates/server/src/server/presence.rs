@@ -11,7 +11,7 @@ use crate::config::PresenceLimits;
 use crate::ids::{LockSlot, SessionKey};
 use crate::locks::{LockTable, Turn};
 use crate::namespace::{Applied, Became, Mutation, MutationCx};
-use crate::presence::{Change, Ephemerals, REMOVALS_MAX, Watches};
+use crate::presence::{Change, Ephemerals, REMOVALS_MAX, Watcher, Watches};
 use crate::principals::{PrincipalId, Rights};
 use crate::requests::{Blocked, Call, Origin, Progress, TaskId};
 use crate::server::answers::Repeatable;
@@ -191,11 +191,11 @@ impl Server {
     pub(crate) fn watch_object(&mut self, call: Call, message: &Watch, seen: &Seen) -> Run {
         let asker = self.principals.asker(call.who);
         let attr = *self.namespace.permitted(&self.store.view(seen), message.object, asker, Rights::READ)?;
-        let has_room = || self.watches.share_has_room(self.config.presence, |id| self.is_of(call.flow, id));
+        let has_room = || self.watches.share_has_room(self.config.presence, call.flow);
         if !self.watches.has(call.key.id(), message.object) && !has_room() {
             return Err(Status::BUSY.into());
         }
-        self.watches.add(call.key.id(), message.object, attr.version, self.config.presence)?;
+        self.watches.add(Watcher { session: call.key.id(), owner: call.flow }, message.object, attr.version, self.config.presence)?;
         // Its owner is probed from now on.
         if let Some(owner) = self.ephemerals.bound(message.object).filter(|owner| *owner != call.key.id())
             && let Some(owner) = self.sessions.find(owner)
@@ -241,7 +241,7 @@ impl Server {
                 // Who waited when it was taken away may have been granted the lock since.
                 let sessions = &self.sessions;
                 let holders = self.locks.holders_of(change.object).into_iter().map(SessionKey::id);
-                let holders = holders.filter(|holder| *holder != by && hears(sessions, *holder));
+                let holders = holders.filter(|holder| *holder != by).filter_map(|holder| watcher(sessions, holder));
                 self.watches.concern(change.object, holders, self.config.presence);
             }
             self.end_watches(change);
@@ -278,10 +278,11 @@ impl Server {
     }
 }
 
-/// Whether a session can be told of something; one that is timing out is told when it is rescued.
-fn hears(sessions: &Sessions, session: SessionId) -> bool {
-    let standing = sessions.find(session).and_then(|key| sessions.get(key)).map(|session| session.standing());
-    matches!(standing, Some(Standing::Good | Standing::TimingOut { .. }))
+/// A session, if it can be told of something; one that is timing out is told when it is rescued.
+fn watcher(sessions: &Sessions, session: SessionId) -> Option<Watcher> {
+    let found = sessions.find(session).and_then(|key| sessions.get(key))?;
+    let hears = matches!(found.standing(), Standing::Good | Standing::TimingOut { .. });
+    hears.then_some(Watcher { session, owner: found.flow })
 }
 
 /// A mutation was done, by a session: notes what became of ephemeral files. Gives the changes of which somebody is to be told.
@@ -304,7 +305,7 @@ pub(crate) fn note_changes(
                 //= wire-spec.md#11-5-caching-and-metadata
                 //# The server MUST tell the session to which an ephemeral file is bound that another session has removed it.
                 let owner = ephemerals.bound(object).filter(|owner| gone && *owner != by);
-                watches.concern(object, owner.filter(|owner| hears(sessions, *owner)), limits);
+                watches.concern(object, owner.and_then(|owner| watcher(sessions, owner)), limits);
                 if watches.is_watched(object) || gone && locks.is_wanted(object) {
                     changes.push(Change { object, version: attr.version, gone, realm: attr.realm });
                 }

@@ -3,12 +3,11 @@
 //! Decides which requests wait for nobody's turn: in grace those that end it. Place in the walk: between `requests` and `execute`.
 //! Leaves to others: whose turn it is (`scheduler`), standing and floor when it has come (`requests`).
 
-use crate::ids::FlowId;
 use crate::requests::{Blocked, Call, Origin, Task, TaskId, Wait};
 use crate::scheduler::Intake;
 use crate::server::Server;
 use alloc::boxed::Box;
-use cistern_wire::{Kind, Raw, SessionId};
+use cistern_wire::{Kind, Raw};
 
 impl Server {
     /// Whether a request of this kind is executed as it comes as long as grace lasts: all others wait for these.
@@ -41,11 +40,6 @@ impl Server {
             task.wait = Wait::Share;
             self.scheduler.queue_again(call.flow, call.key.place, id);
         }
-    }
-
-    /// Whether a session is of the owner of a flow.
-    pub(super) fn is_of(&self, flow: FlowId, session: SessionId) -> bool {
-        self.sessions.find(session).and_then(|key| self.sessions.get(key)).is_some_and(|session| session.flow == flow)
     }
 
     /// A slice of what is queued.

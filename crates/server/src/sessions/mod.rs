@@ -14,8 +14,8 @@ pub(crate) mod notices;
 pub(crate) mod session;
 pub(crate) mod standing;
 
+use crate::ids::LockSlot;
 pub(crate) use crate::ids::SessionKey;
-use crate::ids::{LockSlot, Owner};
 use crate::sessions::networks::{Listing, Network, Networks};
 use crate::sessions::session::Session;
 use crate::sessions::standing::{Event, Illegal, ReclaimState, Standing};
@@ -186,11 +186,6 @@ impl Sessions {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Session> {
         let all = (0..self.places.places()).filter_map(|place| Some(&self.place(place)?.session));
         all.filter(|session| session.is_live())
-    }
-
-    /// How many sessions were opened by an owner and have not ended.
-    pub(crate) fn of_owner(&self, owner: Owner) -> impl Iterator<Item = &Session> {
-        self.iter().filter(move |session| Owner::of(session.path.remote) == owner)
     }
 
     /// Whether an agent had a session when the server started, and has none since.

@@ -5,7 +5,9 @@ use crate::Config;
 use crate::config::{PresenceLimits, StageLimits};
 use alloc::vec::Vec;
 use cistern_link::Path;
-use cistern_wire::{Bytes16, Claim, Message, RefuseReason, Reply, SessionFate, Stage, Status, Watch};
+use cistern_wire::{
+    Bytes16, Claim, EndReason, EndSession, KeepAlive, Message, PathResponse, RefuseReason, Reply, SessionFate, Stage, Status, Watch,
+};
 use core::net::SocketAddr;
 
 /// A peer that opens a session from a host.
@@ -56,6 +58,31 @@ fn all_sessions_come_back_after_a_restart_in_whichever_order() {
     }
     // Some were probed, for the table is nearly full.
     few.iter().chain(&many).for_each(|peer| drop(world.got(peer)));
+}
+
+#[test]
+fn sessions_count_for_the_host_that_opened_them_until_they_end() {
+    let config = Config { sessions_max: 40, volatile: true, challenges_per_second: 1_000_000, ..Config::default() };
+    let mut world = World::with(config);
+    let mut peers: Vec<Peer> = (1..=32).map(|n| on_host(&mut world, n, 1)).collect();
+    let mut late = Peer::new(40);
+    late.path = Path::to(SocketAddr::from(([198, 51, 100, 1], 5_000)));
+    assert_eq!(refused(&mut world, &mut late), Some(RefuseReason::Crowded));
+    // One that moves to another host counts where it was opened, as it does in its network.
+    let mut away = Peer { path: Path::to(SocketAddr::from(([198, 51, 100, 2], 5_001))), packet: 10, ..peers[0].clone() };
+    let serial = away.serial();
+    world.send(&mut away, &[KeepAlive { serial, clock_us: 0 }.into()]);
+    let token = match world.got_one(&away).message() {
+        Message::PathChallenge(challenge) => challenge.token,
+        other => panic!("{other:?}"),
+    };
+    world.send(&mut away, &[PathResponse { token }.into()]);
+    assert_eq!(world.server.stats().moves, 1);
+    assert_eq!(refused(&mut world, &mut late), Some(RefuseReason::Crowded));
+    let serial = peers[1].serial();
+    world.send(&mut peers[1], &[EndSession { serial, reason: EndReason::Close }.into()]);
+    assert_eq!(refused(&mut world, &mut late), None);
+    peers.iter().chain([&away]).for_each(|peer| drop(world.got(peer)));
 }
 
 #[test]
