@@ -296,6 +296,31 @@ fn what_is_queued_again_comes_before_what_its_session_asked_later() {
     assert_eq!(bench.done.iter().position(|done| *done == (0, US)), Some(10), "right after what was executed as it came");
 }
 
+/// What an agent has to write back before it gives a lock up stands behind what it has asked before, in no lane of its own.
+#[test]
+fn write_back_behind_a_whole_window_waits_for_few_rounds_of_others() {
+    let others = 20;
+    let mut bench = Bench::new(1 + others);
+    for other in 1..=others {
+        for _ in 0..100 {
+            bench.asks(other, QUANTUM / 2);
+        }
+    }
+    bench.works();
+    let before: i32 = (1..=others).map(|other| bench.cost_of(other)).sum();
+    let window = 256;
+    for _ in 0..window {
+        assert_ne!(bench.asks(0, 3_500), Intake::Shed);
+    }
+    while bench.done.iter().filter(|(flow, _)| *flow == 0).count() < window {
+        assert!(bench.scheduler.has_work());
+        bench.works();
+    }
+    let waited: i32 = (1..=others).map(|other| bench.cost_of(other)).sum::<i32>() - before;
+    let rounds = i32::try_from(window).unwrap() * 3_500 / QUANTUM + 2;
+    assert!(waited <= rounds * i32::try_from(others).unwrap() * (QUANTUM + QUANTUM / 2), "{waited} ns of others' work");
+}
+
 proptest! {
     #[test]
     fn nobody_idles_while_anything_is_queued(
