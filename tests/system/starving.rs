@@ -178,6 +178,15 @@ fn path(file: &Path) -> &str {
     file.to_str().unwrap()
 }
 
+/// Ends an attack with its test, failed or not.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// Attacks for longer than T, as fast as it goes; the victim's lease holds all the time, and it is served to the end.
 fn survives(victim: &mut Agent, hold: u64, server: &Server, mut attack: impl FnMut() + Send) {
     let over = AtomicBool::new(false);
@@ -187,6 +196,7 @@ fn survives(victim: &mut Agent, hold: u64, server: &Server, mut attack: impl FnM
                 attack();
             }
         });
+        let _over = Over(&over);
         let end = Instant::now() + Duration::from_secs(4);
         let mut served = 0;
         while Instant::now() < end {
@@ -195,7 +205,6 @@ fn survives(victim: &mut Agent, hold: u64, server: &Server, mut attack: impl FnM
             served += 1;
             thread::sleep(Duration::from_millis(20));
         }
-        over.store(true, Relaxed);
         assert!(served > 3, "{served}");
     });
     assert_eq!(victim.lease()["sessions_lost"].as_u64().unwrap_or(0), 0);
@@ -268,6 +277,7 @@ fn who_keeps_cache_locks_delays_others_once() {
                 hogs.retain_mut(is_kept);
             }
         });
+        let _over = Over(&over);
         thread::sleep(Duration::from_millis(200));
         let mut longest = Vec::new();
         for n in 0..4 {
@@ -276,7 +286,6 @@ fn who_keeps_cache_locks_delays_others_once() {
             longest.push(begun.elapsed());
             thread::sleep(Duration::from_millis(300));
         }
-        over.store(true, Relaxed);
         // The first wait may be that for one who does not comply, and T; then its host has no cache locks to keep.
         let bound = Duration::from_secs(1);
         assert!(longest[1..].iter().filter(|span| **span > bound).count() == 0, "{longest:?}");
