@@ -141,7 +141,7 @@ pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
         "Most sessions opened from one network: an IPv4 /24, an IPv6 /64; this computer's own addresses are none. It keeps whoever has one \
          network from taking the places of all others; raise it where one has more agents";
     "opening-max" Number<u32> = opening_max, "1 to 16,777,216",
-        "Most half-open sessions, which were offered and not confirmed; the oldest gives way to a new one";
+        "Most half-open sessions, which were offered and not confirmed; beyond it the host with the most loses its oldest";
     "tombstones-max" Number<u32> = tombstones_max, "1 to 16,777,216",
         "Most ended sessions that are remembered, so that their agents are told so at once";
     "cookie-life" Time = cookie_life, "1 s to 1 h",

@@ -1,18 +1,20 @@
 //! Half-open sessions: what was offered by WELCOME, and not confirmed yet.
 //!
-//! Decides for how long an offer stands, and which gives way: an agent has one at most, its newest; where there is no room the oldest goes.
-//! Implements `wire-spec.md` section 11.6. Invariants: nothing of it is durable, it holds nothing and no other session knows of it, so
+//! Decides for how long an offer stands, and which gives way: an agent has one at most, its newest; where there is no room, whoever has most
+//! loses its oldest (longest queue drop), so that one host which asks without end pushes out its own alone.
+//! Implements `wire-spec.md` sections 8.2 and 11.6. Invariants: nothing of it is durable, it holds nothing and no other session knows of it, so
 //! forgetting one costs its agent another handshake and nobody else anything. What is over is found when it is looked for: no timer runs.
 //! Leaves to others: what CONFIRM does (the machine).
 
-use crate::ids::PrincipalId;
+use crate::ids::{Owner, PrincipalId};
 use crate::sessions::session::Opening;
 use crate::transport::validation::{COOKIE_LEN, CookieTime};
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_link::{Instant, Path};
 use cistern_wire::{AgentId, SessionId, StoreId};
+use core::cmp::Reverse;
 use core::time::Duration;
 use hashbrown::HashMap;
 
@@ -45,29 +47,43 @@ pub(crate) struct Welcomed {
     pub(crate) datagram: Vec<u8>,
 }
 
+/// How many came before it.
+type Age = u64;
+
+/// One that is kept, with whose it was when it was offered.
+#[derive(Debug)]
+struct Kept {
+    half: HalfOpen,
+    owner: Owner,
+    age: Age,
+}
+
 // However many strangers ask, what is kept for them is small.
-const _: () = assert!(size_of::<HalfOpen>() <= 320);
+const _: () = assert!(size_of::<Kept>() <= 320);
 
 /// All offers that stand.
 #[derive(Debug, Default)]
 pub(crate) struct HalfOpens {
-    table: HashMap<SessionId, HalfOpen>,
+    table: HashMap<SessionId, Kept>,
     newest: HashMap<AgentId, SessionId>,
     /// Those of the sealed mode by their handshakes.
     by_handshake: HashMap<u64, SessionId>,
-    /// By age; what is gone may still be named.
-    order: VecDeque<SessionId>,
+    by_age: BTreeMap<Age, SessionId>,
+    of_owner: HashMap<Owner, BTreeSet<Age>>,
+    /// How many each owner has, and its oldest: the last gives way first, of several with as many the oldest.
+    ranks: BTreeSet<(usize, Reverse<Age>)>,
+    offered: Age,
 }
 
 impl HalfOpens {
-    /// How many are kept.
+    /// How many are kept, some of which may be over.
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
 
     /// One that stands.
     pub(crate) fn find(&mut self, now: Instant, id: SessionId) -> Option<&mut HalfOpen> {
-        self.table.get_mut(&id).filter(|half| stands(half, now))
+        self.table.get_mut(&id).map(|kept| &mut kept.half).filter(|half| stands(half, now))
     }
 
     /// That of an agent.
@@ -87,29 +103,36 @@ impl HalfOpens {
     pub(crate) fn insert(&mut self, now: Instant, half: HalfOpen, max: usize) {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# A HELLO MUST NOT do more than leave one half-open session for its agent, for 5 s.
-        let Opening { id, agent, .. } = half.opening;
+        let Opening { id, agent, handshake, path, .. } = half.opening;
         if let Some(former) = self.newest.get(&agent).copied() {
             self.take(former);
         }
+        while let Some((_, oldest)) = self.by_age.first_key_value()
+            && let over = *oldest
+            && self.find(now, over).is_none()
+        {
+            self.take(over);
+        }
+        let (owner, age) = (Owner::of(path.remote), self.offered);
+        self.offered += 1;
         self.newest.insert(agent, id);
-        while let Some(oldest) = self.order.front().copied() {
-            let keeps = self.table.get(&oldest).is_some_and(|half| stands(half, now));
-            if keeps && self.table.len() < max && self.order.len() < 2 * max {
-                break;
-            }
-            self.order.pop_front();
-            self.take(oldest);
-        }
         if half.sealed.is_some() {
-            self.by_handshake.insert(half.opening.handshake, id);
+            self.by_handshake.insert(handshake, id);
         }
-        self.table.insert(id, half);
-        self.order.push_back(id);
+        self.table.insert(id, Kept { half, owner, age });
+        self.by_age.insert(age, id);
+        self.rank(owner, |ages| ages.insert(age));
+        while self.table.len() > max
+            && let Some((_, Reverse(oldest))) = self.ranks.last()
+            && let Some(id) = self.by_age.get(oldest).copied()
+        {
+            self.take(id);
+        }
     }
 
     /// Takes away those of a principal.
     pub(crate) fn forget(&mut self, who: PrincipalId) {
-        let of: Vec<SessionId> = self.table.iter().filter(|(_, half)| half.opening.principal == who).map(|(id, _)| *id).collect();
+        let of: Vec<SessionId> = self.table.iter().filter(|(_, kept)| kept.half.opening.principal == who).map(|(id, _)| *id).collect();
         for id in of {
             self.take(id);
         }
@@ -117,15 +140,35 @@ impl HalfOpens {
 
     /// It is open, or not wanted any more.
     pub(crate) fn take(&mut self, id: SessionId) -> Option<HalfOpen> {
-        let half = self.table.remove(&id)?;
+        let Kept { half, owner, age } = self.table.remove(&id)?;
         let Opening { agent, handshake, .. } = half.opening;
-        if self.newest.get(&agent) == Some(&id) {
-            self.newest.remove(&agent);
-        }
+        self.newest.remove(&agent);
         if self.by_handshake.get(&handshake) == Some(&id) {
             self.by_handshake.remove(&handshake);
         }
+        self.by_age.remove(&age);
+        self.rank(owner, |ages| ages.remove(&age));
         Some(half)
+    }
+
+    /// Changes what an owner has, and its rank with it.
+    fn rank(&mut self, owner: Owner, change: impl FnOnce(&mut BTreeSet<Age>) -> bool) {
+        let rank = |ages: &BTreeSet<Age>| ages.first().map(|oldest| (ages.len(), Reverse(*oldest)));
+        let ages = self.of_owner.entry(owner).or_default();
+        let before = rank(ages);
+        change(ages);
+        let after = rank(ages);
+        if let Some(before) = before {
+            self.ranks.remove(&before);
+        }
+        match after {
+            Some(after) => {
+                self.ranks.insert(after);
+            }
+            None => {
+                self.of_owner.remove(&owner);
+            }
+        }
     }
 }
 

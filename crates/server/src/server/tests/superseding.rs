@@ -4,10 +4,12 @@ use super::handshake::keep_alive;
 use super::world::{Peer, ROOT, World, advisory, lock, ms, opened};
 use crate::{Config, Dropped};
 use alloc::vec::Vec;
+use cistern_link::Path;
 use cistern_wire::{
     Bytes8, Claim, Confirm, EndReason, EndSession, Ended, Fate, FormerFate, Hint, Known, List, LockWait, Message, Nack, NackReason, Opened,
     Receipt, ReceiptAnswer, Refuse, RefuseReason, Reply, SessionFate, SessionId,
 };
+use core::net::SocketAddr;
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
@@ -146,6 +148,37 @@ fn agent_has_one_half_open_session_its_newest_for_a_while_and_there_is_room_for_
     assert!(matches!(world.got_one(&third).message(), Message::Opened(_)));
     world.tick(ms(5_000));
     hint(&mut world, &mut second);
+}
+
+/// Offers sessions to agents of hosts, in turn, where there is room for four; gives those that are still there then.
+fn half_open_of(hosts: &[u8]) -> Vec<u8> {
+    let mut world = World::with(Config { volatile: true, opening_max: 4, ..Config::default() });
+    let mut peers = Vec::new();
+    for (n, host) in (1..).zip(hosts) {
+        let mut peer = Peer { path: Path::to(SocketAddr::from(([192, 0, 2, *host], 4_000 + u16::from(n)))), ..Peer::new(n) };
+        world.offer(&mut peer);
+        peers.push(peer);
+    }
+    let mut left = Vec::new();
+    for mut peer in peers {
+        world.confirm(&mut peer, &[]);
+        match world.got_one(&peer).message() {
+            Message::Opened(_) => left.push(peer.agent.0[0]),
+            other => assert!(matches!(other, Message::Hint(_)), "{other:?}"),
+        }
+        world.tick(ms(20));
+    }
+    left
+}
+
+#[test]
+fn host_with_the_most_half_open_sessions_loses_its_oldest() {
+    let (a, b, c) = (201, 202, 203);
+    assert_eq!(half_open_of(&[a, b, b, b]), [1, 2, 3, 4]);
+    assert_eq!(half_open_of(&[a, b, b, b, b, b, b]), [1, 5, 6, 7], "who asks without end pushes out its own alone");
+    assert_eq!(half_open_of(&[a, b, b, b, c]), [1, 3, 4, 5], "and makes room for who has none");
+    assert_eq!(half_open_of(&[a, b, b, a, c]), [2, 3, 4, 5], "of two with as many that with the oldest");
+    assert_eq!(half_open_of(&[a, b, b, a, b]), [1, 3, 4, 5], "the new one counts");
 }
 
 #[test]
