@@ -306,6 +306,25 @@ fn a_revoked_principal_s_sessions_end_by_d_when_that_is_durable() {
 }
 
 #[test]
+fn what_was_offered_to_a_principal_opens_no_session_once_its_key_is_revoked() {
+    let mut world = World::new();
+    let (who, other) = (world.principal("web", &[]), world.principal("db", &[]));
+    let mut peers = [(1, who), (2, other)].map(|(n, principal)| {
+        world.plain_principal(principal);
+        let mut peer = Peer::new(n);
+        world.offer(&mut peer);
+        peer
+    });
+    world.server.revoke(world.now, who).unwrap();
+    world.turn();
+    let kinds = peers.each_mut().map(|peer| {
+        world.confirm(peer, &[]);
+        world.got_one(peer).message().kind()
+    });
+    assert_eq!(kinds, [Kind::Hint, Kind::Opened]);
+}
+
+#[test]
 fn a_lock_is_reclaimed_by_its_own_principal_if_that_may_still_take_it() {
     let cases = [(true, "rl", Status::OK), (true, "r", Status::EACCES), (true, "", Status::ESTALE), (false, "rl", Status::NOT_HELD)];
     for (own, letters, expected) in cases {
