@@ -1,12 +1,14 @@
 //! Sealed sessions between real processes: who is let in, who is not, and what each of them is told.
 
-use cistern_seal::SecretKey;
+use cistern_capture::Reader;
 use cistern_seal::key::Role;
+use cistern_seal::{KeyLog, SecretKey};
 use cistern_testkit::{CISTERN, CISTERND, Daemon, Place, Process, command, eventually, said};
 use cistern_wire::{AgentId, Header, Hello, Message, Packer, SessionId};
 use serde_json::Value;
-use std::fs;
+use std::fs::{self, File};
 use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -23,15 +25,18 @@ struct Sealed {
 
 impl Sealed {
     fn start() -> Self {
+        Self::with(&[])
+    }
+
+    fn with(args: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("server");
         let (own, store) = (dir.path().join("config/cistern"), dir.path().join("unused"));
         let [state_dir, own, store] = [&state, &own, &store].map(|path| path.to_str().unwrap());
         let made = command(CISTERND, &["init", "--json", "--state", state_dir, "--credentials", own, store]).output().unwrap();
         let made: Value = serde_json::from_slice(&made.stdout).unwrap_or_else(|_| panic!("{}", said(&made)));
-        let args =
-            ["--volatile", "--new-cluster", "--lease", "1s", "--listen", "127.0.0.1:0", "--json", "--state", state.to_str().unwrap()];
-        let server = Daemon::start(&Place::default(), CISTERND, &args);
+        let own = ["--volatile", "--new-cluster", "--lease", "1s", "--listen", "127.0.0.1:0", "--json", "--state", state.to_str().unwrap()];
+        let server = Daemon::start(&Place::default(), CISTERND, &[&own, args].concat());
         let key = made["server"].as_str().unwrap().to_owned();
         assert_eq!(server.ready["key"], key);
         let address = server.ready["listen"][0].as_str().unwrap().parse().unwrap();
@@ -180,4 +185,34 @@ fn the_user_of_init_is_the_operator_and_names_no_key() {
     }
     let listed = sealed.admin_says(&["agents", "--json"]);
     assert!(listed.contains("\"operator\""), "{listed}");
+}
+
+/// Whether a name is said in a capture, to whoever has a key log.
+fn is_said(name: &str, pcap: &str, log: &str) -> bool {
+    let mut keys = KeyLog::default();
+    keys.read(&fs::read_to_string(log).unwrap()).unwrap();
+    let mut reader = Reader::new(File::open(pcap).unwrap());
+    let datagrams = std::iter::from_fn(|| reader.next_datagram().unwrap());
+    datagrams
+        .filter_map(|datagram| keys.open(&datagram.payload))
+        .any(|plain| plain.windows(name.len()).any(|bytes| bytes == name.as_bytes()))
+}
+
+#[test]
+fn whoever_has_the_key_log_of_either_side_reads_captures() {
+    let logs = tempfile::tempdir().unwrap();
+    let log = |name: &str| logs.path().join(name).to_str().unwrap().to_owned();
+    let sealed = Sealed::with(&["--key-log", &log("server")]);
+    sealed.admit("web");
+    let pcap = log("web.pcap");
+    sealed.ok("web", &["mkdir", "/secret-name", "--pcap", &pcap, "--key-log", &log("web")]);
+    for side in ["server", "web"] {
+        assert!(is_said("secret-name", &pcap, &log(side)), "by the log of {side}");
+        assert_eq!(fs::metadata(log(side)).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    fs::write(log("empty"), "").unwrap();
+    assert!(!is_said("secret-name", &pcap, &log("empty")));
+    // A file that others can read gets no keys.
+    fs::set_permissions(log("empty"), fs::Permissions::from_mode(0o644)).unwrap();
+    refused(&sealed.prepared("web", &["ls", "/", "--key-log", &log("empty")]).output().unwrap(), 2, "chmod");
 }

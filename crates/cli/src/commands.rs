@@ -71,9 +71,10 @@ pub(crate) trait Run {
 
 /// Global options of commands that ask a server, themselves or through the host's agent.
 const SERVER: &[&str] =
-    &["json", "server", "agent", "key_file", "server_key", "insecure", "config", "timeout", "lease", "lease_max", "pcap"];
+    &["json", "server", "agent", "key_file", "server_key", "insecure", "key_log", "config", "timeout", "lease", "lease_max", "pcap"];
 /// Of an agent of its own.
-const OWN_AGENT: &[&str] = &["json", "server", "key_file", "server_key", "insecure", "config", "timeout", "lease", "lease_max", "pcap"];
+const OWN_AGENT: &[&str] =
+    &["json", "server", "key_file", "server_key", "insecure", "key_log", "config", "timeout", "lease", "lease_max", "pcap"];
 /// Of commands that only look at settings.
 const SETTINGS: &[&str] = &["json", "server", "config", "timeout", "lease", "lease_max"];
 /// Of commands that only print.

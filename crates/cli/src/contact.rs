@@ -6,7 +6,7 @@
 use crate::local::Failure;
 use crate::options::Options;
 use crate::settings::Servers;
-use crate::{capture, settings, show};
+use crate::{capture, key_log, settings, show};
 use cistern_client::{Client, Error, Op, Operation, PublicKey, SecretKey};
 use cistern_credentials::Places;
 use cistern_trust::ServerEntry;
@@ -78,6 +78,9 @@ pub(crate) fn start(options: &Options, wanted: Wanted<'_>) -> Result<Contact, Fa
     }
     if let Some(tap) = capture::tap() {
         builder = builder.tap(tap);
+    }
+    if let Some(sink) = key_log::open(options.key_log.as_deref())? {
+        builder = builder.key_log(sink);
     }
     let client = builder.start().map_err(|error| {
         let hint = if error.is_state_directory() { "; --state DIR names another" } else { "" };

@@ -17,6 +17,7 @@ mod ctx;
 pub mod decode;
 mod execute;
 mod holder;
+mod key_log;
 mod local;
 mod logging;
 #[cfg(test)]

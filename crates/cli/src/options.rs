@@ -36,6 +36,9 @@ pub(crate) struct Options {
     /// Speak in clear, with whoever answers, although there may be a key
     #[arg(long, conflicts_with_all = ["key_file", "server_key"], global = true, help_heading = CONNECTION)]
     pub(crate) insecure: bool,
+    /// Append the keys of sealed sessions to a file of this user's alone: whoever has it reads captures of them (cistern-dump --key-log)
+    #[arg(long, value_name = "FILE", global = true, help_heading = CONNECTION)]
+    pub(crate) key_log: Option<PathBuf>,
     /// Settings file (TOML); else ~/.config/cistern/cistern.toml or /etc/cistern/cistern.toml, if there is one
     #[arg(long, env = "CISTERN_CONFIG", hide_env_values = true, value_name = "FILE", global = true, help_heading = CONNECTION)]
     pub(crate) config: Option<PathBuf>,
@@ -69,7 +72,12 @@ impl Options {
 
     /// Whether what is asked for needs an agent of the command's own, where none is named.
     pub(crate) const fn needs_own_agent(&self) -> bool {
-        self.lease.is_some() || self.lease_max.is_some() || self.pcap.is_some() || self.key_file.is_some() || self.insecure
+        self.lease.is_some()
+            || self.lease_max.is_some()
+            || self.pcap.is_some()
+            || self.key_file.is_some()
+            || self.insecure
+            || self.key_log.is_some()
     }
 }
 

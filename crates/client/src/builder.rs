@@ -10,8 +10,9 @@ use crate::identity::Identity;
 use cistern_agent::config::Config;
 use cistern_agent::{Agent, Keys};
 use cistern_driver::{Address, Clock, DEFAULT_PORT, EventLoop, LoopOptions, PortOptions, Sources, Tap, UdpPort};
+use cistern_seal::log::Logged;
 use cistern_seal::work::KeyHolder;
-use cistern_seal::{Cipher, Entropy, PublicKey, SecretKey};
+use cistern_seal::{Cipher, Entropy, KeySink, PublicKey, SecretKey};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -28,6 +29,7 @@ pub struct Builder {
     config: Config,
     tap: Option<Arc<dyn Tap>>,
     keys: Option<(SecretKey, PublicKey)>,
+    key_log: Option<KeySink>,
 }
 
 impl Builder {
@@ -70,6 +72,12 @@ impl Builder {
     /// proves to have the key `server`. Without it the agent speaks in clear, with whoever answers.
     pub fn key(mut self, own: SecretKey, server: PublicKey) -> Self {
         self.keys = Some((own, server));
+        self
+    }
+
+    /// Tells `sink` the keys of each sealed session, as lines of a key log: whoever has them reads captures of the session.
+    pub fn key_log(mut self, sink: KeySink) -> Self {
+        self.key_log = Some(sink);
         self
     }
 
@@ -127,7 +135,14 @@ impl Builder {
         let spin = self.config.spin;
         let core = Agent::new(self.config, core_identity, seed, addresses).map_err(|e| Cause::Settings(e.into()))?;
         let core = match self.keys {
-            Some((own, server)) => core.sealed(Keys::new(KeyHolder::new(own, ephemeral), server), Cipher::default()),
+            Some((own, server)) => {
+                let holder = KeyHolder::new(own, ephemeral);
+                let keys = match self.key_log {
+                    Some(sink) => Keys::new(Logged::new(holder, sink), server),
+                    None => Keys::new(holder, server),
+                };
+                core.sealed(keys, Cipher::default())
+            }
             None => core,
         };
         let hub = Arc::new(Mutex::new(Hub::new(core, clock.clone(), name.clone(), servers.clone(), give_up_after)));

@@ -60,8 +60,8 @@ pub use cistern_driver::{Address, AddressError, DEFAULT_PORT};
 /// For captures of what an agent sends and receives, see [`Builder::tap`].
 pub use cistern_driver::{Recorded, Recorder, Tap};
 pub use cistern_link::Instant;
-/// Keys, see [`Builder::key`].
-pub use cistern_seal::{PublicKey, SecretKey, key::Role};
+/// Keys, see [`Builder::key`] and [`Builder::key_log`].
+pub use cistern_seal::{KeySink, PublicKey, SecretKey, key::Role};
 pub use client::{Client, File};
 pub use error::{Applied, Error, ErrorKind};
 pub use events::{Blocking, Events};

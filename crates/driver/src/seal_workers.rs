@@ -4,7 +4,7 @@
 //! handshake stays with the thread that began it. Leaves to `cistern_seal::work`: the computing; to the machine: what is computed.
 
 use cistern_seal::work::{SealDone, SealWork, Worker};
-use cistern_seal::{Entropy, SecretKey};
+use cistern_seal::{Entropy, KeySink, SecretKey};
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, Builder};
@@ -24,17 +24,18 @@ pub struct SealWorkers {
 }
 
 impl SealWorkers {
-    /// Starts one thread less than there are processors, but one at least. `wake` is called whenever something was done.
+    /// Starts one thread less than there are processors, but one at least. `wake` is called whenever something was done; sessions are told to
+    /// `log`, if there is one.
     ///
     /// # Errors
     /// A thread cannot be started.
-    pub fn start(keys: &[SecretKey], wake: impl Fn() + Clone + Send + 'static) -> io::Result<Self> {
+    pub fn start(keys: &[SecretKey], log: Option<&KeySink>, wake: impl Fn() + Clone + Send + 'static) -> io::Result<Self> {
         let threads = thread::available_parallelism().map_or(1, |all| (all.get() - 1).clamp(1, THREADS_MAX));
         let (tell, done) = channel();
         let mut to = Vec::new();
         for number in 0..threads {
             let (sender, work) = channel();
-            let (mut worker, tell, wake) = (Worker::new(keys.iter().cloned()), tell.clone(), wake.clone());
+            let (mut worker, tell, wake) = (Worker::new(keys.iter().cloned()).logged(log.cloned()), tell.clone(), wake.clone());
             Builder::new().name(format!("cistern-seal-{number}")).spawn(move || {
                 for work in work {
                     let answered = do_work(&mut worker, work).is_none_or(|done| tell.send(done).is_ok());
@@ -101,7 +102,7 @@ mod tests {
     fn handshakes_are_computed_beside_and_a_wrong_one_fails() {
         let (server, prologue) = (secret(), [7; PROLOGUE_LEN]);
         let (bell, rung) = channel();
-        let mut workers = SealWorkers::start(std::slice::from_ref(&server), move || bell.send(()).unwrap()).unwrap();
+        let mut workers = SealWorkers::start(std::slice::from_ref(&server), None, move || bell.send(()).unwrap()).unwrap();
         let mut agents: Vec<_> = (0..5).map(|_| KeyHolder::new(secret(), || Entropy::from_bytes(crate::seed().unwrap()))).collect();
         let public = server.public();
         for (job, agent) in agents.iter_mut().enumerate() {

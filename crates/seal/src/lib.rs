@@ -31,7 +31,7 @@ pub use aead::{Aead, ChaCha};
 pub use cookie::Cookies;
 pub use handshake::{Entropy, Initiator, Psk, Responder, StartKey};
 pub use key::{PublicKey, SecretKey};
-pub use log::KeyLog;
+pub use log::{KeyLog, KeySink};
 pub use mac::FirstCheck;
 pub use paper::Paper;
 pub use record::{Chain, OpenFailed};

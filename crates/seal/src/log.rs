@@ -4,12 +4,17 @@
 //! it. Everybody who reads a log reads the sessions: who writes it sees to the file (mode 0600, and only where it was asked for).
 
 use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
 
 use cistern_wire::limits::{DATAGRAM_MAX, HEADER_LEN, TAG_LEN};
+use cistern_wire::sealed::{OpenStatus, WelcomePayload};
 use cistern_wire::{Direction, Envelope, Field as _, Packer, RawHeader, Reader, SessionId};
 
 use crate::aead::{Aead as _, ChaCha};
+use crate::handshake::HandshakeFailed;
 use crate::record::Chain;
+use crate::work::{Beginning, Handshaker};
 
 /// What a line begins with.
 const LABEL: &str = "CISTERN1_CHAIN";
@@ -22,6 +27,56 @@ const FROM_SERVER: u8 = 1;
 pub fn line(session: SessionId, chain: &Chain) -> String {
     let digits: String = chain.expose().iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{LABEL} {:016x} {digits}", session.0)
+}
+
+/// Where the lines of a log go, each without an end; from any thread.
+#[derive(Clone)]
+pub struct KeySink(Arc<dyn Fn(&str) + Send + Sync>);
+
+impl KeySink {
+    /// Gives each line to `take`.
+    #[must_use]
+    pub fn new(take: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(take))
+    }
+
+    /// Tells of a session, if the payload of its WELCOME offers one.
+    pub(crate) fn tell(&self, payload: &[u8], chain: &Chain) {
+        if let Ok(WelcomePayload { status: OpenStatus::Opened, session, .. }) = WelcomePayload::of(payload) {
+            (self.0)(&line(session, chain));
+        }
+    }
+}
+
+impl fmt::Debug for KeySink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeySink(..)")
+    }
+}
+
+/// A handshaker whose sessions are told to a key log.
+pub struct Logged<H> {
+    holder: H,
+    sink: KeySink,
+}
+
+impl<H> Logged<H> {
+    /// Tells the sessions of `holder` to `sink`.
+    pub const fn new(holder: H, sink: KeySink) -> Self {
+        Self { holder, sink }
+    }
+}
+
+impl<H: Handshaker> Handshaker for Logged<H> {
+    fn begin(&mut self, beginning: &Beginning<'_>, prologue: &[u8], payload: &[u8]) -> Result<Vec<u8>, HandshakeFailed> {
+        self.holder.begin(beginning, prologue, payload)
+    }
+
+    fn finish(&mut self, message: &[u8]) -> Result<(Vec<u8>, Chain), HandshakeFailed> {
+        let (payload, chain) = self.holder.finish(message)?;
+        self.sink.tell(&payload, &chain);
+        Ok((payload, chain))
+    }
 }
 
 fn parsed(line: &str) -> Option<(SessionId, Chain)> {
@@ -51,8 +106,8 @@ pub struct KeyLog {
     sessions: HashMap<SessionId, Chains>,
 }
 
-impl std::fmt::Debug for KeyLog {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for KeyLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyLog").field("sessions", &self.sessions.len()).finish()
     }
 }

@@ -12,6 +12,7 @@ use hashbrown::HashMap;
 
 use crate::handshake::{Entropy, HandshakeFailed, Initiator, Psk, Responder};
 use crate::key::{KeyId, PublicKey, SecretKey};
+use crate::log::KeySink;
 use crate::record::Chain;
 
 /// Names a handshake of a server from its first work to its last.
@@ -101,6 +102,7 @@ pub enum SealDone {
 /// Does the work: has the private keys of a server, and the handshakes that were read and not answered. A job is done by one worker.
 pub struct Worker {
     keys: Vec<(KeyId, SecretKey)>,
+    log: Option<KeySink>,
     begun: HashMap<JobId, Responder>,
 }
 
@@ -108,7 +110,13 @@ impl Worker {
     /// With all keys by which the server may be addressed.
     #[must_use]
     pub fn new(keys: impl IntoIterator<Item = SecretKey>) -> Self {
-        Self { keys: keys.into_iter().map(|key| (KeyId::of(&key.public()), key)).collect(), begun: HashMap::new() }
+        Self { keys: keys.into_iter().map(|key| (KeyId::of(&key.public()), key)).collect(), log: None, begun: HashMap::new() }
+    }
+
+    /// The same, which tells its sessions to a key log.
+    #[must_use]
+    pub fn logged(self, log: Option<KeySink>) -> Self {
+        Self { log, ..self }
     }
 
     /// Does one piece of work. `ephemeral` is 32 bytes of the system's random source, drawn for this call.
@@ -123,7 +131,10 @@ impl Worker {
                 None => SealDone::Failed { job },
             },
             SealWork::Write { job, psk, payload } => match self.begun.remove(&job).and_then(|read| read.answer(&psk, &payload).ok()) {
-                Some((message, chain)) => SealDone::Written { job, message, chain },
+                Some((message, chain)) => {
+                    self.log.iter().for_each(|log| log.tell(&payload, &chain));
+                    SealDone::Written { job, message, chain }
+                }
                 None => SealDone::Failed { job },
             },
             SealWork::Drop { job } => {

@@ -103,6 +103,9 @@ pub struct Show {
     /// Write the datagrams that are shown to this capture as well (with IP headers made up anew)
     #[arg(long, short = 'w', value_name = "FILE")]
     pub write: Option<PathBuf>,
+    /// Open the records of sealed sessions by this key log (`--key-log` of the programs), and treat them as plain datagrams, with -w as well
+    #[arg(long, value_name = "FILE")]
+    pub key_log: Option<PathBuf>,
     /// What each line shows
     #[command(flatten)]
     pub form: Form,

@@ -19,7 +19,7 @@ use crate::ctx::Ctx;
 use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE, EXIT_STORE};
 use crate::local::Failure;
 use crate::metrics::{Port, Publisher, Snapshot};
-use crate::{capture, logging, server_control, settings, show, signals};
+use crate::{capture, key_log, logging, server_control, settings, show, signals};
 use backups::Backups;
 use cistern_client::{Address, DEFAULT_PORT};
 use cistern_credentials::ServerKeys;
@@ -29,6 +29,7 @@ use cistern_driver::{
 use cistern_driver::{OpenError, Registry, Token};
 use cistern_driver::{Response, seed};
 use cistern_link::Instant;
+use cistern_seal::KeySink;
 use cistern_seal::key::Role;
 use cistern_server::store::BatchId;
 use cistern_server::{Config, Server};
@@ -104,6 +105,9 @@ pub(crate) struct Serve {
     /// Speak in clear, with everybody who can send datagrams to the server, although it may have a key, and on addresses other than loopback
     #[arg(long)]
     pub(crate) insecure: bool,
+    /// Append the keys of sealed sessions to a file of this user's alone: whoever has it reads captures of them (cistern-dump --key-log)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_log: Option<PathBuf>,
     /// State directory: the control socket. Default: /var/lib/cistern/server for root; for others $XDG_STATE_HOME/cistern/server
     /// (else ~/.local/state), with the socket in $XDG_RUNTIME_DIR/cistern/server.sock
     #[arg(long, value_name = "DIR")]
@@ -200,8 +204,9 @@ fn serve(args: &Serve) -> Result<(), Failure> {
     let bell = Bell::default();
     let fresh = seed().map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string()))?;
     let store = Kept::open(args, fresh.first_chunk().map_or(StoreId([0; 16]), |id| StoreId(*id)), &bell)?;
+    let key_log = key_log::open(args.key_log.as_deref())?;
     let public = keys.as_ref().and_then(|keys| keys.keys.first()).map(|key| key.public().to_text(Role::Server));
-    let mut event_loop = set_up(config, ports, control, store, bell, revoked, keys.as_ref())?;
+    let mut event_loop = set_up(config, ports, control, store, bell, revoked, (keys.as_ref(), key_log.as_ref()))?;
     event_loop.services_mut().in_force = Arc::clone(&in_force);
     let handle = event_loop.handle();
     let metrics_address = metrics.as_ref().map(Port::address);
@@ -313,7 +318,7 @@ fn set_up(
     (store, id): (Kept, StoreId),
     bell: Bell,
     revoked: RevokedLog,
-    keys: Option<&ServerKeys>,
+    (keys, key_log): (Option<&ServerKeys>, Option<&KeySink>),
 ) -> Result<ServerLoop, Failure> {
     let internal = |e: &dyn std::error::Error| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string());
     let clock = Clock::new().map_err(|e| internal(&e))?;
@@ -327,7 +332,7 @@ fn set_up(
         Server::new(now, wall_clock(), id, config, seed().map_err(|e| internal(&e))?).map_err(|e| Failure::usage(e.to_string()))?;
     revoked.tell(&mut server, now);
     let (sealing, server) = match keys {
-        Some(keys) => Sealing::start(keys, server, &bell).map(|(sealing, server)| (Some(sealing), server))?,
+        Some(keys) => Sealing::start(keys, key_log, server, &bell).map(|(sealing, server)| (Some(sealing), server))?,
         None => (None, server),
     };
     let backups = Backups::new(bell.clone());

@@ -9,13 +9,16 @@ mod live;
 mod source;
 
 use crate::args::Show;
-use crate::failure::{EXIT_DAMAGED, EXIT_IO, EXIT_USAGE, Failure};
+use crate::failure::{EXIT_DAMAGED, EXIT_IO, EXIT_NO_INPUT, EXIT_USAGE, Failure};
 use crate::stop::Stop;
 use cistern_capture::{Datagram, ReadError, Reader};
+use cistern_seal::KeyLog;
 use cistern_wire::Printable;
 use live::Live;
 use source::{Flow, Source};
+use std::fs;
 use std::io::{self, Read, Write as _};
+use std::path::Path;
 use std::time::Duration;
 
 /// How long a file that grows is left alone before it is looked at again.
@@ -35,6 +38,8 @@ pub enum Next {
 /// All inputs.
 pub struct Inputs {
     inputs: Vec<Input>,
+    /// What opens sealed datagrams.
+    keys: KeyLog,
     /// The worst that happened to any of them, as an exit status.
     exit: u8,
 }
@@ -68,7 +73,7 @@ impl Inputs {
             let (source, flow) = Source::open(file, show.tail)?;
             inputs.push(Input::new(file.display().to_string(), Box::new(source), flow));
         }
-        Ok(Self { inputs, exit: 0 })
+        Ok(Self { inputs, keys: show.key_log.as_deref().map_or_else(|| Ok(KeyLog::default()), read_keys)?, exit: 0 })
     }
 
     /// Their names, in order.
@@ -101,7 +106,12 @@ impl Inputs {
         }
         let first = self.inputs.iter().enumerate().filter_map(|(at, input)| Some((input.next.as_ref()?.at, at))).min();
         match first.and_then(|(_, at)| Some((at, self.inputs.get_mut(at)?.next.take()?))) {
-            Some((at, datagram)) => Next::Datagram(at, datagram),
+            Some((at, mut datagram)) => {
+                if let Some(plain) = self.keys.open(&datagram.payload) {
+                    datagram.payload = plain.into();
+                }
+                Next::Datagram(at, datagram)
+            }
             None => Next::End,
         }
     }
@@ -149,6 +159,14 @@ impl Inputs {
         }
         exit
     }
+}
+
+/// Reads a key log.
+fn read_keys(path: &Path) -> Result<KeyLog, Failure> {
+    let text = fs::read_to_string(path).map_err(|e| Failure::new(EXIT_NO_INPUT, format!("key log {}: {e}", path.display())))?;
+    let mut keys = KeyLog::default();
+    keys.read(&text).map_err(|line| Failure::new(EXIT_DAMAGED, format!("key log {}: line {line} is damaged", path.display())))?;
+    Ok(keys)
 }
 
 /// Of two troubles, the one that the exit status tells: a failure of the system before a damaged file.

@@ -201,3 +201,31 @@ pub(crate) fn interrupt(child: &std::process::Child) {
     let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
 }
+
+#[test]
+fn a_key_log_opens_the_records_of_its_sessions() {
+    use cistern_seal::record::Chain;
+    use cistern_seal::{Cipher, SessionKeys};
+    use cistern_wire::{Ask, Direction, Form, Header, Message, Packer, ServerStatus, SessionId};
+    let dir = tempfile::tempdir().unwrap();
+    let (session, chain) = (SessionId(0x1122_3344_5566_7788), Chain::from_bytes([7; 32]));
+    let mut record = Vec::new();
+    let mut packer = Packer::of_form(&mut record, Header { from_server: false, session, packet: 5 }, 1_232, Form::Record);
+    assert!(packer.push(&Message::ServerStatus(ServerStatus { ask: Ask { nonce: 5, back: 0, limit: 548 } })));
+    packer.finish();
+    SessionKeys::new(&chain, Direction::Agent, std::time::Duration::ZERO).seal(
+        &mut Cipher::default(),
+        std::time::Duration::ZERO,
+        &mut record,
+    );
+    let sealed = write_capture(dir.path(), "sealed.pcap", &[("10.0.0.1:40000", "10.0.0.2:7311", record)]).display().to_string();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    assert!(!text(&run(&[&sealed]).stdout).contains("SERVER_STATUS"));
+    std::fs::write(at("keys"), format!("{}\n", cistern_seal::log::line(session, &chain))).unwrap();
+    assert!(shown(&["--key-log", &at("keys"), "-w", &at("plain.pcap"), &sealed]).contains("SERVER_STATUS"));
+    // As a plain capture, for whatever reads no key log.
+    assert!(shown(&[&at("plain.pcap")]).contains("SERVER_STATUS"));
+    std::fs::write(at("keys"), "CISTERN1_CHAIN 1 2\n").unwrap();
+    let damaged = run(&["--key-log", &at("keys"), &sealed]);
+    assert!(damaged.status.code() == Some(65) && text(&damaged.stderr).contains("line 1 is damaged"), "{damaged:?}");
+}

@@ -10,7 +10,7 @@ use crate::local::Failure;
 use cistern_credentials::{OPERATOR_FILE, ServerKeys};
 use cistern_driver::SealWorkers;
 use cistern_link::Instant;
-use cistern_seal::{Cipher, PublicKey, SecretKey};
+use cistern_seal::{Cipher, KeySink, PublicKey, SecretKey};
 use cistern_server::Server;
 use cistern_server::principals::Rights;
 use cistern_wire::Realm;
@@ -40,7 +40,7 @@ impl Sealing {
     ///
     /// # Errors
     /// There is no room for a thread.
-    pub(super) fn start(keys: &ServerKeys, server: Server, bell: &Bell) -> Result<(Self, Server), Failure> {
+    pub(super) fn start(keys: &ServerKeys, log: Option<&KeySink>, server: Server, bell: &Bell) -> Result<(Self, Server), Failure> {
         let bell = bell.clone();
         let wake = move || {
             // Before the loop runs, nothing was asked.
@@ -48,7 +48,7 @@ impl Sealing {
                 handle.wake();
             }
         };
-        let workers = SealWorkers::start(&keys.keys, wake)
+        let workers = SealWorkers::start(&keys.keys, log, wake)
             .map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, format!("threads for handshakes: {e}")))?;
         let public: Vec<PublicKey> = keys.keys.iter().map(SecretKey::public).collect();
         Ok((Self { workers, operator: keys.operator }, server.sealed(&public, Cipher::default())))
