@@ -25,7 +25,7 @@ impl Home {
     /// With all places of credentials and state in the home, whoever runs the tests.
     fn prepared(&self, program: &str, args: &[&str]) -> Command {
         let mut command = command(program, args);
-        command.env_remove("CREDENTIALS_DIRECTORY").env("HOME", self.0.path());
+        command.env_remove("CREDENTIALS_DIRECTORY").env_remove("CISTERN_CREDENTIALS").env("HOME", self.0.path());
         command.env("XDG_CONFIG_HOME", self.path("config")).env("XDG_STATE_HOME", self.path("state"));
         command.current_dir(self.0.path());
         command

@@ -70,7 +70,7 @@ fn without_room_what_grows_is_refused_and_everything_else_goes_on_until_there_is
     let store = server.store();
     // A namespace of its own for mounts: gone with the server.
     let shell = format!(
-        "exec unshare -m sh -c 'mount -t tmpfs -o size=288m none {0} && \"$0\" init --new-cluster {0} > /dev/null && head -c 64m /dev/zero > {0}.ballast && mv {0}.ballast {0}/lost+found && \
+        "exec unshare -m sh -c 'mount -t tmpfs -o size=288m none {0} && \"$0\" init --new-cluster --state {0}.keys --credentials {0}.keys {0} > /dev/null && head -c 64m /dev/zero > {0}.ballast && mv {0}.ballast {0}/lost+found && \
          exec \"$0\" \"$@\"' \"$0\" \"$@\"",
         store.display()
     );
@@ -118,7 +118,12 @@ impl Small {
 
     /// As [`Self::enter`], for the server that finds nothing there.
     fn enter_new(&self) -> String {
-        format!("nsenter -t {} -m \"$0\" init --new-cluster {} > /dev/null; {}", self.holder.id(), self.store.display(), self.enter())
+        format!(
+            "nsenter -t {0} -m \"$0\" init --new-cluster --state {1}.keys --credentials {1}.keys {1} > /dev/null; {2}",
+            self.holder.id(),
+            self.store.display(),
+            self.enter()
+        )
     }
 
     /// A path in it, as seen from outside.

@@ -30,7 +30,12 @@ impl User {
 
     pub(crate) fn prepared(&self, program: &str, args: &[&str]) -> Command {
         let mut command = command(program, args);
-        command.env_remove("CISTERN_CONFIG").env_remove("XDG_CONFIG_HOME").env_remove("XDG_STATE_HOME").env_remove("CISTERN_LOG");
+        command
+            .env_remove("CISTERN_CONFIG")
+            .env_remove("CISTERN_CREDENTIALS")
+            .env_remove("XDG_CONFIG_HOME")
+            .env_remove("XDG_STATE_HOME")
+            .env_remove("CISTERN_LOG");
         // Not the directory of whoever is logged in with the same number.
         command.env("HOME", self.home.path()).env("XDG_RUNTIME_DIR", self.home.path().join("run")).current_dir(self.home.path());
         if geteuid().is_root() {

@@ -79,7 +79,8 @@ impl Sealed {
     /// Without the keys of whoever runs the tests.
     fn plain(&self, args: &[&str]) -> Command {
         let mut command = command(CISTERN, args);
-        command.env_remove("CREDENTIALS_DIRECTORY").env("HOME", self.dir.path()).env("XDG_CONFIG_HOME", self.path("nobody"));
+        command.env_remove("CREDENTIALS_DIRECTORY").env_remove("CISTERN_CREDENTIALS");
+        command.env("HOME", self.dir.path()).env("XDG_CONFIG_HOME", self.path("nobody"));
         command.env("CISTERN_SERVER", self.address.to_string());
         command
     }

@@ -58,7 +58,7 @@ impl CredentialError {
     /// Whether there is no such file.
     #[must_use]
     pub fn is_missing(&self) -> bool {
-        matches!(&self.problem, Problem::Io(e) if e.kind() == io::ErrorKind::NotFound)
+        matches!(&self.problem, Problem::Io(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory))
     }
 
     /// Whether there is something of that name already.

@@ -130,8 +130,17 @@ impl Places {
     pub fn of_this_process(named: Option<&Path>) -> Self {
         // Relative paths are to be ignored, by the XDG Base Directory Specification.
         let path = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        if let Some(only) = path("CISTERN_CREDENTIALS") {
+            return Self::only(named, only);
+        }
         let config = path("XDG_CONFIG_HOME").or_else(|| Some(path("HOME")?.join(".config"))).map(|dir| dir.join("cistern"));
         Self::new(named, path("CREDENTIALS_DIRECTORY"), config, Path::new(SYSTEM), geteuid().is_root())
+    }
+
+    /// One directory, wherever others may have keys.
+    fn only(named: Option<&Path>, dir: PathBuf) -> Self {
+        let place = named.map_or_else(|| Place::Directory(dir.clone()), |named| Place::Key(named.to_owned()));
+        Self { places: vec![place], own: Some(dir) }
     }
 
     fn new(named: Option<&Path>, service: Option<PathBuf>, config: Option<PathBuf>, system: &Path, root: bool) -> Self {
@@ -193,6 +202,17 @@ mod tests {
     fn make(path: &Path, n: u8) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         make_key(path, Role::Agent, [n; 32].into()).unwrap();
+    }
+
+    #[test]
+    fn the_directory_that_is_named_is_the_only_one_and_what_is_none_has_no_key() {
+        let dir = tempfile::tempdir().unwrap();
+        make(&dir.path().join(HOST_KEY), 1);
+        let places = Places::only(None, dir.path().to_owned());
+        assert_eq!(places.own(), Some(dir.path()));
+        assert!(places.find().unwrap().is_some());
+        assert!(Places::only(None, "/dev/null".into()).find().unwrap().is_none());
+        assert!(Places::only(Some(&dir.path().join("other")), dir.path().to_owned()).find().is_err());
     }
 
     #[test]

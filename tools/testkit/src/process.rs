@@ -50,8 +50,8 @@ pub fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"CISTERN_")) {
         command.env_remove(name);
     }
-    // An empty one: neither the user's settings nor the host's.
-    command.env("CISTERN_CONFIG", "/dev/null");
+    // Empty ones: neither the user's settings and keys nor the host's.
+    command.env("CISTERN_CONFIG", "/dev/null").env("CISTERN_CREDENTIALS", "/dev/null");
 }
 
 /// How a command ended and what it printed, for messages of failures.

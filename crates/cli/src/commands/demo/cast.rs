@@ -38,8 +38,9 @@ impl Player {
             .stdout(Stdio::piped())
             .env_remove("CISTERN_SERVER")
             .env_remove("CISTERN_AGENT")
-            // An empty one: neither the user's settings nor the host's.
+            // Empty ones: neither the user's settings and keys nor the host's.
             .env("CISTERN_CONFIG", "/dev/null")
+            .env("CISTERN_CREDENTIALS", "/dev/null")
             // The demonstration tells what happens; the processes' own logs are for whoever asks for them.
             .env("CISTERN_LOG", std::env::var("CISTERN_LOG").unwrap_or_else(|_| "error".to_owned()))
             .spawn()
