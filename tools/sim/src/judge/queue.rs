@@ -32,6 +32,8 @@ struct LockAsked {
     order: u64,
     /// How many answers QUEUED there were with its first one: from then on it waits.
     waits_from: Option<u64>,
+    /// How many there were when it came with CONFIRM: it may wait from then on, and is answered when its session is durable (section 6.1).
+    came_with_confirm: Option<u64>,
     /// When that was.
     waits_since: Option<Instant>,
 }
@@ -69,8 +71,9 @@ impl Family for QueueOrder {
             *self = Self::default();
         }
         if let Some(packet) = case.received_by_server() {
+            let opens = packet.messages.iter().any(|message| matches!(message, Message::Confirm(_)));
             for message in &packet.messages {
-                self.heard(packet.session(), message);
+                self.heard(packet.session(), opens, message);
             }
         }
         if let Some((_, packet)) = case.sent_by_agent() {
@@ -102,11 +105,12 @@ impl Family for QueueOrder {
 }
 
 impl QueueOrder {
-    fn heard(&mut self, session: SessionId, message: &Message<'_>) {
+    fn heard(&mut self, session: SessionId, opens: bool, message: &Message<'_>) {
         match message {
             Message::Lock(lock) => {
                 self.arrived += 1;
-                let asked = LockAsked { mode: lock.mode, order: self.arrived, waits_from: None, waits_since: None };
+                let came_with_confirm = opens.then_some(self.told);
+                let asked = LockAsked { mode: lock.mode, order: self.arrived, waits_from: None, came_with_confirm, waits_since: None };
                 self.asked.entry((session, lock.ask.nonce)).or_insert(asked);
             }
             // Whether it was in time or not: who takes back a request does not wait.
@@ -231,8 +235,8 @@ impl QueueOrder {
                 |of: &super::sessions::Session| of.failed.is_some() || of.given_up.is_some() || of.nacked || of.record == Record::Ended;
             let lives = facts.sessions.get(*of).is_some_and(|of| !over(of));
             // A request may have to become durable before it waits (section 11.7); who was queued meanwhile is before it.
-            let queued_before =
-                |waiter: &LockAsked| asked.waits_from.is_some_and(|from| waiter.waits_from.is_some_and(|other| from < other));
+            let from = asked.waits_from.map(|from| asked.came_with_confirm.unwrap_or(from));
+            let queued_before = |waiter: &LockAsked| from.is_some_and(|from| waiter.waits_from.is_some_and(|other| from < other));
             let before = *of != session && waiter.is_some_and(|waiter| waiter.order < asked.order && !queued_before(waiter));
             before && lives && facts.sessions.standing_now(case, *of).is_none_or(|standing| standing == "good")
         });
@@ -269,7 +273,7 @@ impl QueueOrder {
 
 #[cfg(test)]
 mod tests {
-    use super::super::bench::{Bench, fired};
+    use super::super::bench::{Bench, confirm, fired};
     use super::*;
     use cistern_wire::{Ack, Ask, Bytes8, Cancel, Grant, Granted, Handle, Holder, Lock, LockWait, ObjectId, Queued, Standing};
 
@@ -333,6 +337,27 @@ mod tests {
             for (packet, of) in [(2, queued_first), (3, 143 - queued_first)] {
                 bench.server_sends(&mut judge, of, packet, &[queued(of - 70)]).unwrap();
             }
+            let verdict = bench.server_sends(&mut judge, 72, 4, &[granted(2, 100)]);
+            match right {
+                true => verdict.unwrap(),
+                false => fired(verdict, "I15", "past-the-queue"),
+            }
+        }
+    }
+
+    #[test]
+    fn who_came_with_confirm_waits_from_then_on_and_is_told_later() {
+        for (told_first, right) in [(false, true), (true, false)] {
+            let (mut bench, mut judge) = (Bench::new(2), QueueOrder::default());
+            bench.open(&mut judge, 0, 71).unwrap();
+            bench.open(&mut judge, 1, 72).unwrap();
+            bench.server_gets(&mut judge, 71, 2, &[lock(1, Mode::Exclusive)]).unwrap();
+            if told_first {
+                bench.server_sends(&mut judge, 71, 2, &[queued(1)]).unwrap();
+            }
+            bench.server_gets(&mut judge, 72, 2, &[confirm(), lock(2, Mode::Shared)]).unwrap();
+            bench.server_sends(&mut judge, 71, 3, &[queued(1)]).unwrap();
+            bench.server_sends(&mut judge, 72, 2, &[queued(2)]).unwrap();
             let verdict = bench.server_sends(&mut judge, 72, 4, &[granted(2, 100)]);
             match right {
                 true => verdict.unwrap(),
