@@ -120,7 +120,7 @@ fn what_a_holder_writes_after_its_lock_was_taken_is_refused() {
     let server = server(&network, LEASE);
     // An agent in this very process: its sockets are on host A.
     let address = server.address.to_string();
-    let client = network.host("a").place().run(|| Client::builder().server(address).start().unwrap());
+    let client = network.host("a").place().run(|| Client::builder().insecure().server(address).start().unwrap());
     let mut b = agent(&server, network.host("b"));
     b.put("/job", "");
     let guard = client.lock("/job").wait().unwrap();

@@ -24,14 +24,18 @@ fn impossible_settings_of_a_server_are_refused_in_words() {
     fs::write(&file, "").unwrap();
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
-    let base = ["--volatile", "--listen", "127.0.0.1:0", "--state", state];
+    let base = ["--volatile", "--listen", "127.0.0.1:0", "--insecure", "--state", state];
     let with = |args: &[&'static str]| [&base[..], args].concat();
     fails(CISTERND, &with(&["--lease", "50ms"]), 2, "100 ms");
     fails(CISTERND, &with(&["--delta", "0.001"]), 2, "0.003");
     fails(CISTERND, &with(&["--lease", "soon"]), 2, "soon");
-    fails(CISTERND, &["--listen", "127.0.0.1:0", "--state", state], 2, "--store DIR");
-    fails(CISTERND, &["--volatile", "--listen", "0.0.0.0:0", "--state", state], 2, "--insecure");
-    fails(CISTERND, &["--volatile", "--listen", &taken, "--state", state], 1, &taken);
+    fails(
+        CISTERND,
+        &["--volatile", "--listen", "127.0.0.1:0", "--state", state],
+        2,
+        "run `cisternd init`, which makes it; or give --insecure",
+    );
+    fails(CISTERND, &["--volatile", "--insecure", "--listen", &taken, "--state", state], 1, &taken);
     fails(CISTERND, &["--volatile", "--listen", "127.0.0.1:0", "--state", file.to_str().unwrap()], 2, file.to_str().unwrap());
     let config = dir.path().join("bad.toml");
     fs::write(&config, "[server]\nleese = \"1s\"\n").unwrap();

@@ -272,7 +272,7 @@ failed() { echo \"failed: $1: exit status $2\" >&2; exit 1; }
 # Waits until a daemon answers: the server, an agent's socket, or whatever else after half a second.
 await() {
   case $1 in
-    server) n=0; until cistern --server $2 ping -c 1 --timeout 300ms > /dev/null 2>&1; do n=$((n + 1)); [ $n -lt 200 ] || return 1; done;;
+    server) n=0; until cistern $3 --server $2 ping -c 1 --timeout 300ms > /dev/null 2>&1; do n=$((n + 1)); [ $n -lt 200 ] || return 1; done;;
     agent) n=0; until [ -S $2 ]; do n=$((n + 1)); [ $n -lt 600 ] || return 1; sleep 0.1; done;;
     *) sleep 0.5;;
   esac
@@ -297,7 +297,7 @@ fn write_line(script: &mut String, line: &Line, home: &str) {
     let place = format!("'{}: {}'", line.place, text.replace('\'', "\u{2019}"));
     writeln!(script, "echo \"$(date +%T) \"{place}").unwrap();
     let command = text.split(" #").next().unwrap_or_default().trim().trim_end_matches('&').trim();
-    if DAEMONS.iter().any(|daemon| command.starts_with(daemon)) {
+    if command == "cisternd" || DAEMONS.iter().any(|daemon| command.starts_with(daemon)) {
         let kind = if command.starts_with("cisternd") {
             "server"
         } else if command.starts_with("cistern agent run") {
@@ -306,6 +306,7 @@ fn write_line(script: &mut String, line: &Line, home: &str) {
             "other"
         };
         let address = if command.contains("10.0.0.1") { "10.0.0.1" } else { "127.0.0.1" };
+        let flag = if command.contains("--insecure") { "--insecure" } else { "" };
         let what = if kind == "agent" { agent_socket.as_str() } else { address };
         if kind == "server" {
             script.push_str("if [ -n \"$cisternd_is\" ]; then kill $cisternd_is; wait $cisternd_is; fi\n");
@@ -314,7 +315,7 @@ fn write_line(script: &mut String, line: &Line, home: &str) {
         if kind == "server" {
             script.push_str("cisternd_is=$!\n");
         }
-        writeln!(script, "await {kind} {what} && kill -0 $started || failed {place} 'it does not stay'").unwrap();
+        writeln!(script, "await {kind} {what} {flag} && kill -0 $started || failed {place} 'it does not stay'").unwrap();
     } else if WATCHERS.iter().any(|watcher| command.starts_with(watcher)) {
         writeln!(script, "timeout 1 {command}\nrc=$?; [ $rc = 124 ] || [ $rc = 0 ] || failed {place} $rc").unwrap();
     } else {

@@ -17,7 +17,7 @@ use std::time::Duration;
 fn refused(store: &Path, code: i32, words: &str) -> Output {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
-    let args = ["--store", store.to_str().unwrap(), "--listen", "127.0.0.1:0", "--state", state.to_str().unwrap()];
+    let args = ["--store", store.to_str().unwrap(), "--listen", "127.0.0.1:0", "--insecure", "--state", state.to_str().unwrap()];
     let output = command(CISTERND, &args).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{}", said(&output));
@@ -274,7 +274,7 @@ fn a_store_that_may_not_be_written_is_refused_in_words() {
     assert!(open.success());
     let state = tempfile::tempdir().unwrap();
     std::os::unix::fs::chown(state.path(), Some(65_534), Some(65_534)).unwrap();
-    let args = ["--store", store.to_str().unwrap(), "--listen", "127.0.0.1:0", "--state", state.path().to_str().unwrap()];
+    let args = ["--store", store.to_str().unwrap(), "--listen", "127.0.0.1:0", "--insecure", "--state", state.path().to_str().unwrap()];
     let output = command(CISTERND, &args).uid(65_534).gid(65_534).output().unwrap();
     assert!(output.status.code() == Some(77) && said(&output).contains("must be able to read and write"), "{}", said(&output));
     server.start_again();

@@ -81,7 +81,7 @@ fn mode(path: &Path) -> u32 {
 #[test]
 fn a_plain_user_runs_a_server_and_an_agent_and_names_nothing() {
     let mut user = User::new();
-    let server = user.start(CISTERND, &["--volatile", "--new-cluster", "--listen", "127.0.0.1:0"]);
+    let server = user.start(CISTERND, &["--volatile", "--new-cluster", "--insecure", "--listen", "127.0.0.1:0"]);
     let control = path(&server["control"]);
     assert_eq!(control, user.home.path().join("run/cistern/server.sock"));
     assert_eq!(mode(control.parent().unwrap()), 0o700);
@@ -117,7 +117,7 @@ fn a_plain_user_runs_a_server_and_an_agent_and_names_nothing() {
 #[test]
 fn without_any_word_of_a_server_the_agent_of_the_host_is_asked_if_one_runs() {
     let mut user = User::new();
-    let server = user.start(CISTERND, &["--volatile", "--new-cluster", "--listen", "127.0.0.1:0"]);
+    let server = user.start(CISTERND, &["--volatile", "--new-cluster", "--insecure", "--listen", "127.0.0.1:0"]);
     let address = server["listen"][0].as_str().unwrap();
     user.start(CISTERN, &["agent", "run", "--server", address]);
     user.ok(&["mkdir", "/a"]);
@@ -221,7 +221,7 @@ fn commands_that_wait_for_their_turn_report_a_closed_port_at_once_too() {
 #[test]
 fn server_metrics_and_commands_take_a_host_name() {
     let mut user = User::new();
-    let ready = user.start(CISTERND, &["--volatile", "--new-cluster", "--listen", "localhost:0", "--metrics", "localhost:0"]);
+    let ready = user.start(CISTERND, &["--volatile", "--new-cluster", "--insecure", "--listen", "localhost:0", "--metrics", "localhost:0"]);
     let listen = ready["listen"].as_array().unwrap();
     assert!(!listen.is_empty() && ready["metrics"].is_string(), "{ready}");
     for address in listen {
@@ -241,8 +241,8 @@ fn what_is_no_address_is_the_same_error_everywhere() {
     user.settings("[client]\nserver = \"http://meta\"\n");
     for (program, args) in [
         (CISTERND, &["--volatile", "--listen", "http://meta"][..]),
-        (CISTERND, &["--volatile", "--listen", "127.0.0.1:0", "--metrics", "http://meta"]),
-        (CISTERND, &["--volatile", "--listen", "127.0.0.1:0", "--metrics", "localhost"]),
+        (CISTERND, &["--volatile", "--insecure", "--listen", "127.0.0.1:0", "--metrics", "http://meta"]),
+        (CISTERND, &["--volatile", "--insecure", "--listen", "127.0.0.1:0", "--metrics", "localhost"]),
         (CISTERN, &["ls", "--config", "/dev/null", "--server", "http://meta"]),
         (CISTERN, &["ls"]),
     ] {

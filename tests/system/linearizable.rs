@@ -262,7 +262,7 @@ impl Dice {
 }
 
 fn play(addresses: [SocketAddr; 2], threads_each: u64, acts: usize) -> Vec<Op> {
-    let clients = addresses.map(|address| Client::builder().server(address.to_string()).connect().unwrap());
+    let clients = addresses.map(|address| Client::builder().insecure().server(address.to_string()).connect().unwrap());
     clients[0].create_dir("/d").mode(0o755).wait().unwrap();
     let (clock, values) = (AtomicU64::new(1), AtomicU64::new(1));
     let run = |client: &Client, seed: u64| {

@@ -35,7 +35,7 @@ fn talkative(args: &[&str], stderr: UnixStream) -> Process {
 fn a_standard_error_that_nobody_reads_stops_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (mut reader, writer) = full_stream();
-    let args = ["--volatile", "--new-cluster", "--listen", "127.0.0.1:0", "--json", "--state", dir.path().to_str().unwrap()];
+    let args = ["--volatile", "--new-cluster", "--insecure", "--listen", "127.0.0.1:0", "--json", "--state", dir.path().to_str().unwrap()];
     let mut server = talkative(&args, writer);
     let ready: Value = serde_json::from_str(&server.line().expect("the server is ready")).unwrap();
     let address = ready["listen"][0].as_str().unwrap();
@@ -73,7 +73,18 @@ fn told(log: &Path, what: &str) -> Vec<String> {
 
 fn server(dir: &Path) -> (Daemon, String) {
     let state = dir.join("server");
-    let args = ["--volatile", "--new-cluster", "--lease", "500ms", "--listen", "127.0.0.1:0", "--json", "--state", state.to_str().unwrap()];
+    let args = [
+        "--volatile",
+        "--new-cluster",
+        "--insecure",
+        "--lease",
+        "500ms",
+        "--listen",
+        "127.0.0.1:0",
+        "--json",
+        "--state",
+        state.to_str().unwrap(),
+    ];
     let server = logging(CISTERND, &args, &dir.join("log"));
     let address = server.ready["listen"][0].as_str().unwrap().to_owned();
     (server, address)

@@ -258,7 +258,7 @@ fn an_address_in_use_is_told_by_name() {
     let address = taken.local_addr().unwrap().to_string();
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("server");
-    let args = ["--volatile", "--listen", "127.0.0.1:0", "--state", state.to_str().unwrap(), "--metrics", &address];
+    let args = ["--volatile", "--insecure", "--listen", "127.0.0.1:0", "--state", state.to_str().unwrap(), "--metrics", &address];
     let output = cistern_testkit::command(cistern_testkit::CISTERND, &args).output().unwrap();
     assert!(
         output.status.code() == Some(1) && said(&output).contains(&address) && said(&output).contains("--metrics"),

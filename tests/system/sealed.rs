@@ -133,7 +133,17 @@ fn who_has_no_admitted_key_is_told_and_who_speaks_in_clear_gets_nothing() {
     let other = SecretKey::from_bytes([6; 32]).public().to_text(Role::Server);
     let wrong = sealed.plain(&["ls", "/", "--timeout", "1s", "--key-file", &sealed.key("web"), "--server-key", &other]).output().unwrap();
     refused(&wrong, 69, "know that of the server");
-    refused(&sealed.plain(&["ls", "/", "--timeout", "1s"]).output().unwrap(), 69, "answers only agents that have one");
+    // Who has no key says nothing unless that is wanted, and is answered nothing.
+    let mut silent = sealed.plain(&["ls", "/", "--timeout", "1s"]);
+    refused(&silent.output().unwrap(), 69, "answers only agents that have one");
+    refused(
+        &silent.env_remove("CISTERN_INSECURE").output().unwrap(),
+        2,
+        "`cistern join` makes a key and has it admitted, --insecure speaks in clear",
+    );
+    refused(&silent.env("CISTERN_INSECURE", "0").output().unwrap(), 2, "--insecure");
+    let flag = sealed.plain(&["ls", "/", "--timeout", "1s", "--insecure"]).env_remove("CISTERN_INSECURE").output().unwrap();
+    refused(&flag, 69, "answers only agents that have one");
     refused(&sealed.plain(&["ls", "/", "--key-file", &sealed.key("web")]).output().unwrap(), 2, "--server-key");
     refused(&sealed.plain(&["ls", "/", "--server-key", &sealed.key]).output().unwrap(), 2, "cistern key new");
     let both = sealed.plain(&["ls", "/", "--insecure", "--key-file", &sealed.key("web")]).output().unwrap();
@@ -150,6 +160,7 @@ fn who_has_no_admitted_key_is_told_and_who_speaks_in_clear_gets_nothing() {
         socket.send_to(datagram, sealed.address).unwrap();
     }
     assert!(socket.recv(&mut [0; 2_048]).is_err(), "a stranger was answered");
+    // The environment of these commands allows what is in clear; a key wins.
     sealed.ok("web", &["ls", "/"]);
 }
 

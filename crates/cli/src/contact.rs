@@ -61,6 +61,9 @@ pub(crate) fn start(options: &Options, wanted: Wanted<'_>) -> Result<Contact, Fa
     let (give_up, close_within) = (config.give_up_after, config.close_within);
     let mut servers = settings.servers(&options.server);
     let mut builder = Client::builder().config(config);
+    if options.insecure {
+        builder = builder.insecure();
+    }
     if let Some(Sealed { own, server, addresses }) = keys(options, &servers)? {
         builder = builder.key(own, server);
         if servers.default && !addresses.is_empty() {
@@ -83,7 +86,11 @@ pub(crate) fn start(options: &Options, wanted: Wanted<'_>) -> Result<Contact, Fa
         builder = builder.key_log(sink);
     }
     let client = builder.start().map_err(|error| {
-        let hint = if error.is_state_directory() { "; --state DIR names another" } else { "" };
+        let hint = match () {
+            () if error.is_state_directory() => "; --state DIR names another",
+            () if error.is_no_key() => ": `cistern join` makes a key and has it admitted, --insecure speaks in clear",
+            () => "",
+        };
         with_hint(error, hint)
     })?;
     Ok(Contact { client, servers: servers.names.join(", "), default: servers.default, give_up, close_within })
@@ -97,7 +104,7 @@ struct Sealed {
     addresses: Vec<String>,
 }
 
-/// By which key the agent is known, and that of its server; `None`: it speaks in clear.
+/// By which key the agent is known, and that of its server; `None`: it has none.
 fn keys(options: &Options, servers: &Servers) -> Result<Option<Sealed>, Failure> {
     if options.insecure {
         return Ok(None);

@@ -33,7 +33,7 @@ pub(crate) struct Options {
     /// no server of this command
     #[arg(long, env = "CISTERN_SERVER_KEY", hide_env_values = true, value_parser = server_key, value_name = "KEY", global = true, help_heading = CONNECTION)]
     pub(crate) server_key: Option<PublicKey>,
-    /// Speak in clear, with whoever answers, although there may be a key
+    /// Speak in clear, with whoever answers, although there may be a key. CISTERN_INSECURE=1 is the same where there is no key
     #[arg(long, conflicts_with_all = ["key_file", "server_key"], global = true, help_heading = CONNECTION)]
     pub(crate) insecure: bool,
     /// Append the keys of sealed sessions to a file of this user's alone: whoever has it reads captures of them (cistern-dump --key-log)

@@ -53,6 +53,15 @@ impl Daemon {
     }
 }
 
+/// The directory of the store: the one named, else the default of this user, where `cisternd init` makes it.
+///
+/// # Errors
+/// None is named and the environment gives none.
+pub(crate) fn store(named: Option<&Path>) -> Result<PathBuf, Failure> {
+    let default = || Environment::this().store().ok_or_else(|| homeless("the directory of the store"));
+    named.map_or_else(default, |dir| Ok(dir.to_owned()))
+}
+
 /// Where a command looks for a host's agent that nobody has named: at this user's, then at the system's.
 pub(crate) fn agent_sockets() -> Vec<PathBuf> {
     let system = Environment { root: true, ..Environment::default() };
@@ -122,12 +131,20 @@ impl Environment {
         }
     }
 
-    fn state(&self, daemon: Daemon) -> Option<PathBuf> {
+    fn all_state(&self) -> Option<PathBuf> {
         if self.root {
-            return Some(Path::new(SYSTEM_STATE).join(daemon.name()));
+            return Some(SYSTEM_STATE.into());
         }
         let above = self.state_home.clone().or_else(|| Some(self.home.as_ref()?.join(".local/state")))?;
-        Some(above.join("cistern").join(daemon.name()))
+        Some(above.join("cistern"))
+    }
+
+    fn state(&self, daemon: Daemon) -> Option<PathBuf> {
+        Some(self.all_state()?.join(daemon.name()))
+    }
+
+    fn store(&self) -> Option<PathBuf> {
+        Some(self.all_state()?.join("store"))
     }
 
     fn socket(&self, daemon: Daemon) -> Option<PathBuf> {
@@ -156,6 +173,7 @@ mod tests {
     fn root_has_the_directories_of_the_system() {
         let root = Environment { root: true, runtime_dir: Some("/run/user/0".into()), ..user("/root") };
         assert_eq!(root.state(Daemon::Server).unwrap(), Path::new("/var/lib/cistern/server"));
+        assert_eq!(root.store().unwrap(), Path::new("/var/lib/cistern/store"));
         assert_eq!(root.socket(Daemon::Agent).unwrap(), Path::new("/var/lib/cistern/agent/control.sock"));
     }
 
@@ -169,6 +187,7 @@ mod tests {
         ann.runtime_dir = Some("/run/user/7".into());
         ann.config_home = Some("/config".into());
         assert_eq!(ann.state(Daemon::Server).unwrap(), Path::new("/state/cistern/server"));
+        assert_eq!(ann.store().unwrap(), Path::new("/state/cistern/store"));
         assert_eq!(ann.socket(Daemon::Server).unwrap(), Path::new("/run/user/7/cistern/server.sock"));
         assert_eq!(ann.settings_files()[0], Path::new("/config/cistern/cistern.toml"));
         assert_eq!((Environment::default().state(Daemon::Server), Environment::default().settings_files().len()), (None, 1));

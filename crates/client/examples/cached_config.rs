@@ -2,10 +2,10 @@
 //! message, until somebody changes it; the change takes the cache away before it is done, so no look is ever stale.
 //!
 //! ```text
-//! cargo run --release --bin cisternd -- --volatile --new-cluster --listen 127.0.0.1:7311
-//! cargo run --release -p cistern-client --example cached_config -- 127.0.0.1:7311 --pcap cached_config.pcap
+//! cargo run --release --bin cisternd -- --volatile --new-cluster --insecure --listen 127.0.0.1:7311
+//! CISTERN_INSECURE=1 cargo run --release -p cistern-client --example cached_config -- 127.0.0.1:7311 --pcap cached_config.pcap
 //! ```
-//! and, in another terminal, `echo 'limit = 20' | cistern put - /service.conf`.
+//! and, in another terminal, `echo 'limit = 20' | cistern --insecure put - /service.conf`.
 #![allow(clippy::print_stdout, reason = "an example talks to the person who runs it")]
 
 use cistern_client::{Builder, Client, ErrorKind, Recorder};

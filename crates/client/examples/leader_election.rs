@@ -4,8 +4,8 @@
 //! Run a server, then this in several terminals, and stop or kill the leader:
 //!
 //! ```text
-//! cargo run --release --bin cisternd -- --volatile --new-cluster --listen 127.0.0.1:7311
-//! cargo run --release -p cistern-client --example leader_election -- 127.0.0.1:7311 --pcap leader_election.pcap
+//! cargo run --release --bin cisternd -- --volatile --new-cluster --insecure --listen 127.0.0.1:7311
+//! CISTERN_INSECURE=1 cargo run --release -p cistern-client --example leader_election -- 127.0.0.1:7311 --pcap leader_election.pcap
 //! ```
 #![allow(clippy::print_stdout, reason = "an example talks to the person who runs it")]
 

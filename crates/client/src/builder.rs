@@ -29,6 +29,7 @@ pub struct Builder {
     config: Config,
     tap: Option<Arc<dyn Tap>>,
     keys: Option<(SecretKey, PublicKey)>,
+    insecure: bool,
     key_log: Option<KeySink>,
 }
 
@@ -69,9 +70,16 @@ impl Builder {
     }
 
     /// Speaks sealed: the agent proves that it has the key `own`, which an operator of the server has admitted, and takes part only with who
-    /// proves to have the key `server`. Without it the agent speaks in clear, with whoever answers.
+    /// proves to have the key `server`. It never speaks in clear then, whatever else is set.
     pub fn key(mut self, own: SecretKey, server: PublicKey) -> Self {
         self.keys = Some((own, server));
+        self
+    }
+
+    /// Speaks in clear, with whoever answers, if there is no [`key`](Self::key): in a network in which every host is trusted. Without either the client
+    /// does not start. `CISTERN_INSECURE=1` in the environment says the same.
+    pub fn insecure(mut self) -> Self {
+        self.insecure = true;
         self
     }
 
@@ -106,6 +114,9 @@ impl Builder {
     pub fn start(mut self) -> Result<Client, Error> {
         if self.servers.is_empty() {
             return Err(Cause::NoServer.into());
+        }
+        if self.keys.is_none() && !self.insecure && !told_insecure() {
+            return Err(Cause::NoKey.into());
         }
         let addresses = resolve(&self.servers)?;
         let identity = match &self.state_dir {
@@ -165,6 +176,11 @@ impl Builder {
         let inner = Inner { home: Home::here(), hub, clock, handle, servers, agent, user, give_up_after, stats };
         Ok(Client { inner: Arc::new(inner) })
     }
+}
+
+/// Whether the environment allows what is not sealed.
+fn told_insecure() -> bool {
+    std::env::var_os("CISTERN_INSECURE").is_some_and(|value| value == "1")
 }
 
 /// For one handshake. The system's random source was there at the start; an agent must not go on without it.

@@ -49,14 +49,6 @@ impl Client {
         Builder::default()
     }
 
-    /// A client of the server at this address, as [`Builder::server`] reads it, with the settings that most programs need.
-    ///
-    /// # Errors
-    /// As [`Builder::connect`].
-    pub fn connect(server: impl Into<String>) -> Result<Self, Error> {
-        Self::builder().server(server).connect()
-    }
-
     fn op<K>(&self, subject: Subject, command: Command, kind: K) -> Op<K> {
         Op { inner: Arc::clone(&self.inner), subject, before: None, command, conditions: Conditions::default(), kind }
     }

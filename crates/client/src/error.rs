@@ -115,6 +115,8 @@ pub(crate) enum Cause {
     Broken(&'static str),
     #[error("no server is named: give its address (host:port)")]
     NoServer,
+    #[error("there is no key, and nothing is said in clear unless it is asked for")]
+    NoKey,
     #[error("server {0}")]
     Address(#[from] AddressError),
     #[error("impossible settings: {0}")]
@@ -230,7 +232,7 @@ impl Error {
             Cause::Forked { .. } => ErrorKind::Forked,
             Cause::Overloaded(_) => ErrorKind::Overloaded,
             Cause::Address(AddressError::Unknown { .. }) => ErrorKind::Unreachable,
-            Cause::NoServer | Cause::Address(_) | Cause::Settings(_) | Cause::State { .. } => ErrorKind::Configuration,
+            Cause::NoServer | Cause::NoKey | Cause::Address(_) | Cause::Settings(_) | Cause::State { .. } => ErrorKind::Configuration,
             Cause::Broken(_) | Cause::Start(_) => ErrorKind::Internal,
         }
     }
@@ -249,7 +251,7 @@ impl Error {
             Cause::NotAdmitted { .. } => "NOT_ADMITTED",
             Cause::WrongServer(_) => "ANOTHER_SERVER",
             Cause::Address(AddressError::Unknown { .. }) => "UNKNOWN_HOST",
-            Cause::NoServer | Cause::Address(_) | Cause::Settings(_) | Cause::State { .. } => "USAGE",
+            Cause::NoServer | Cause::NoKey | Cause::Address(_) | Cause::Settings(_) | Cause::State { .. } => "USAGE",
             Cause::Closed | Cause::Forked { .. } | Cause::Overloaded(_) | Cause::Broken(_) | Cause::Start(_) => "INTERNAL",
         }
     }
@@ -278,6 +280,12 @@ impl Error {
     #[must_use]
     pub fn is_state_directory(&self) -> bool {
         matches!(&*self.0, Cause::State { .. })
+    }
+
+    /// Whether there is neither a key nor leave to speak in clear.
+    #[must_use]
+    pub fn is_no_key(&self) -> bool {
+        matches!(&*self.0, Cause::NoKey)
     }
 
     /// Whether the same operation, done again later, may succeed, and is safe to do again.

@@ -8,9 +8,9 @@
 //! [`Call`] to wait for later. An answer from cache is there at once; then neither waits, and no message is sent.
 //!
 //! ```no_run
-//! use cistern_client::Client;
-//! # fn main() -> Result<(), cistern_client::Error> {
-//! let client = Client::connect("cistern.example.net:7311")?;
+//! use cistern_client::{Client, PublicKey, SecretKey};
+//! # fn connected(own: SecretKey, server: PublicKey) -> Result<(), cistern_client::Error> {
+//! let client = Client::builder().server("cistern.example.net:7311").key(own, server).connect()?;
 //! let settings = client.read("/etc/service.toml").wait()?;
 //! let guard = client.lock("/jobs/nightly").create().wait()?;
 //! println!("{} bytes; lock held under token {}", settings.bytes.len(), guard.token());

@@ -50,7 +50,7 @@ pub(super) fn os(path: &[u8]) -> &OsStr {
 impl World {
     pub(super) fn start() -> Self {
         let server = Server::with(&["--lease", "2s"]);
-        let connect = || Client::builder().server(server.address.to_string()).connect().unwrap();
+        let connect = || Client::builder().insecure().server(server.address.to_string()).connect().unwrap();
         Self { a: connect(), b: connect(), _server: server }
     }
 

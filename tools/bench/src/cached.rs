@@ -149,7 +149,7 @@ fn locks(member: &mut Member, rounds: usize, files: &[ObjectId], with_clock: boo
 fn by_client(plan: &Plan, rounds: usize) -> Result<Vec<Row>, Trouble> {
     let host = Host::start(Role::Server, plan.cores)?;
     let wrong = |error: cistern_client::Error| Trouble::starting("using the client library")(error);
-    let client = Client::builder().server(host.address.to_string()).connect().map_err(wrong)?;
+    let client = Client::builder().insecure().server(host.address.to_string()).connect().map_err(wrong)?;
     let paths: Vec<String> = (0..FILES).map(|number| format!("/d/file-{number}")).collect();
     client.create_dir("/d").wait().map_err(wrong)?;
     for path in &paths {

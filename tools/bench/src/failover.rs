@@ -78,7 +78,8 @@ impl Failover {
             ..Setup::default()
         };
         let host = Host::start_with(Role::Server, plan.cores, &setup)?;
-        let waiter = Client::builder().server(host.address.to_string()).connect().map_err(Trouble::starting("connecting the waiter"))?;
+        let waiter =
+            Client::builder().insecure().server(host.address.to_string()).connect().map_err(Trouble::starting("connecting the waiter"))?;
         waiter.create_new(PATH).mode(0o600).wait().map_err(Trouble::starting("making the file to lock"))?;
         let holder = Holder::start(host.address, PATH)?;
         let config = Config::for_lease(Duration::from_millis(lease_ms));

@@ -66,7 +66,7 @@ impl Holder {
 pub(crate) fn run(server: SocketAddr, path: &str) -> Result<(), Trouble> {
     const STARTING: &str = "starting a holder";
     set_pdeathsig(Signal::SIGKILL).map_err(Trouble::at(STARTING))?;
-    let client = Client::builder().server(server.to_string()).connect().map_err(Trouble::starting(STARTING))?;
+    let client = Client::builder().insecure().server(server.to_string()).connect().map_err(Trouble::starting(STARTING))?;
     let mut lines = io::stdin().lines();
     while let Some(Ok(_)) = lines.next() {
         let guard = client.lock(path).wait().map_err(Trouble::starting("taking the lock"))?;

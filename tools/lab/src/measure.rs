@@ -143,7 +143,7 @@ fn agent(args: &Measure, end: &End, server: &str, part: Part, dir: &Path) -> Res
         ..cistern_agent::config::Config::default()
     };
     let tap = Arc::clone(&recorder);
-    let client = Client::builder().server(server).label(format!("measured-{name}")).config(config).tap(tap).connect()?;
+    let client = Client::builder().insecure().server(server).label(format!("measured-{name}")).config(config).tap(tap).connect()?;
     let path_held = format!("/{name}");
     client.create_new(&path_held).wait()?;
     let held = client.lock(&path_held).wait()?;

@@ -52,6 +52,8 @@ pub fn without_settings(command: &mut Command) {
     }
     // Empty ones: neither the user's settings and keys nor the host's.
     command.env("CISTERN_CONFIG", "/dev/null").env("CISTERN_CREDENTIALS", "/dev/null");
+    // Agents that are given no key speak in clear, so that captures can be audited; servers are told so by a flag.
+    command.env("CISTERN_INSECURE", "1");
 }
 
 /// How a command ended and what it printed, for messages of failures.

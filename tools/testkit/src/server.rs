@@ -84,7 +84,6 @@ impl Server {
         let state = dir.path().join("server");
         let addresses: Vec<_> = listen.iter().map(ToString::to_string).collect();
         let mut all: Vec<_> = addresses.iter().flat_map(|address| ["--listen", address]).collect();
-        // In clear, so that captures can be audited.
         all.extend(["--json", "--insecure", "--state", state.to_str().unwrap()]);
         all.extend(args);
         let capture = captures.switch("server");

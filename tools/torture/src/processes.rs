@@ -79,7 +79,7 @@ impl Server {
     /// Starts one by a command that ends with the name of its program; its exit status if it ends before it is ready.
     pub(crate) fn try_start(place: &Place, address: &str, mut command: Command) -> Result<Result<Self, Option<i32>>, String> {
         command.arg("--store").arg(place.store()).arg("--state").arg(place.dir.join("server"));
-        command.args(["--listen", address, "--lease", LEASE, "--json"]);
+        command.args(["--listen", address, "--lease", LEASE, "--json", "--insecure"]);
         without_settings(&mut command);
         let mut process = spawn(&mut command, Stdio::piped(), place.log("server")?)?;
         let Some(line) = process.line() else { return wait(&mut process).map(Err) };

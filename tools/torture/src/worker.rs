@@ -104,7 +104,7 @@ pub(crate) fn main(args: &WorkerArgs) -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::new().filter_or("CISTERN_LOG", "warn")).init();
     let label = format!("w{}", args.agent);
     let config = Config { give_up_after: GIVE_UP, ..Config::default() };
-    let builder = Client::builder().server(&args.server).label(&label).state_dir(args.dir.join(&label)).config(config);
+    let builder = Client::builder().insecure().server(&args.server).label(&label).state_dir(args.dir.join(&label)).config(config);
     let client = match builder.start() {
         Ok(client) => client,
         Err(e) => {

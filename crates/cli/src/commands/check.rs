@@ -10,6 +10,7 @@ use super::{NONE, Run};
 use crate::ctx::Ctx;
 use crate::execute::EXIT_FAILED;
 use crate::local::Failure;
+use crate::places;
 use cistern_store::check::{Check, Progress as Far, Report};
 use cistern_store::{OpenError, Problem, StoppedStore};
 use cistern_text::Progress;
@@ -22,7 +23,7 @@ Reads all of the store once, and needs some 50 bytes of memory for each file, di
 store holds. docs/operating.md says what each fault means.
 
 Examples:
-  cisternd check /var/lib/cistern/store
+  cisternd check
   cisternd check /var/lib/cistern/store --json | jq '.findings[].fault'
 
 Exit status:
@@ -40,9 +41,9 @@ Exit status:
 #[derive(Args, Debug)]
 #[command(after_help = CHECK_HELP)]
 pub(crate) struct CheckStore {
-    /// The store's directory
+    /// The store's directory; else that which `cisternd init` makes
     #[arg(env = "CISTERN_STORE", value_name = "STORE")]
-    store: PathBuf,
+    store: Option<PathBuf>,
     /// List at most N faults; the others are counted
     #[arg(long, default_value_t = 1_000, value_name = "N")]
     most: usize,
@@ -57,14 +58,15 @@ impl Run for CheckStore {
     }
 
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
-        let looked = match StoppedStore::open(&self.store) {
+        let dir = &places::store(self.store.as_deref())?;
+        let looked = match StoppedStore::open(dir) {
             Ok(store) => look(&store, self.most, ctx.progress()),
             // Damage that the engine sees is what a check is for.
             Err(OpenError { problem: Problem::Damaged, what, .. }) => Err(Unreadable { what }),
             Err(e) => return Err(e.into()),
         };
         let sound = looked.as_ref().is_ok_and(Report::is_clean);
-        ctx.print_with(&report::json(&self.store, &looked), || report::text(&self.store, &looked))?;
+        ctx.print_with(&report::json(dir, &looked), || report::text(dir, &looked))?;
         Failure::of_status(if sound { 0 } else { EXIT_FAILED })
     }
 }

@@ -5,6 +5,7 @@ use super::{NONE, Run};
 use crate::ctx::Ctx;
 use crate::execute::EXIT_STORE;
 use crate::local::Failure;
+use crate::places;
 use cistern_store::StoppedStore;
 use clap::Args;
 use serde_json::json;
@@ -18,7 +19,7 @@ Rewrites the tables without what was removed, and empties the journals. Needs as
 itself, a little at a time, and when it has no room; after much was removed at once it is quicker.
 
 Examples:
-  cisternd compact /var/lib/cistern/store
+  cisternd compact
 
 Exit status:
   0   compacted
@@ -29,9 +30,9 @@ Exit status:
 #[derive(Args, Debug)]
 #[command(after_help = COMPACT_HELP)]
 pub(crate) struct Compact {
-    /// The store's directory
+    /// The store's directory; else that which `cisternd init` makes
     #[arg(env = "CISTERN_STORE", value_name = "STORE")]
-    store: PathBuf,
+    store: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -43,18 +44,19 @@ impl Run for Compact {
     }
 
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
-        let size = || size_of(&self.store).map_err(|e| Failure::new("STORE", EXIT_STORE, format!("{}: {e}", self.store.display())));
-        let store = StoppedStore::open(&self.store)?;
+        let dir = &places::store(self.store.as_deref())?;
+        let size = || size_of(dir).map_err(|e| Failure::new("STORE", EXIT_STORE, format!("{}: {e}", dir.display())));
+        let store = StoppedStore::open(dir)?;
         let before = size()?;
         let mut progress = ctx.progress();
         progress.tell("compacting");
         let compacted = store.compact();
         progress.done();
-        compacted.map_err(|e| Failure::new("STORE", EXIT_STORE, format!("store {}: {e}", self.store.display())))?;
+        compacted.map_err(|e| Failure::new("STORE", EXIT_STORE, format!("store {}: {e}", dir.display())))?;
         drop(store);
         let after = size()?;
-        let made = json!({ "store": self.store.to_string_lossy(), "bytes_before": before, "bytes_after": after });
-        ctx.print_with(&made, || format!("{}: {} before, {} now", self.store.display(), bytes(before), bytes(after)))
+        let made = json!({ "store": dir.to_string_lossy(), "bytes_before": before, "bytes_after": after });
+        ctx.print_with(&made, || format!("{}: {} before, {} now", dir.display(), bytes(before), bytes(after)))
     }
 }
 

@@ -37,6 +37,9 @@ pub(crate) struct Demo {
     /// Write every datagram that the demonstration's server sends or receives to a capture file
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
+    /// Append the keys of its sessions to a file, by which the capture can be read (cistern-dump --key-log)
+    #[arg(long, value_name = "FILE")]
+    key_log: Option<PathBuf>,
 }
 
 impl Run for Demo {
@@ -55,8 +58,12 @@ fn demo(args: &Demo, json: bool) -> Result<(), Failure> {
     }
     let tree = scenery::find(args.dir.as_deref())?;
     let mut report = DemoReport::new(args.lease, json);
-    let mut cast = Cast::start(args.lease, args.pcap.as_deref())?;
-    report.say(&format!("a server and two agents run as processes {} on {}", cast.pids(), cast.server))?;
+    let mut cast = Cast::start(args.lease, args.pcap.as_deref(), args.key_log.as_deref())?;
+    report.say(&format!(
+        "a server and two agents run as processes {} on {}, with keys of their own: everything is sealed",
+        cast.pids(),
+        cast.server
+    ))?;
     let played = play(&mut cast, &tree, &mut report);
     cast.stop();
     played?;

@@ -8,7 +8,7 @@ use super::{NONE, Run};
 use crate::ctx::Ctx;
 use crate::execute::{EXIT_SOFTWARE, EXIT_STORE};
 use crate::local::Failure;
-use crate::places::{Daemon, own_credentials};
+use crate::places::{self, Daemon, own_credentials};
 use crate::show;
 use cistern_client::DEFAULT_PORT;
 use cistern_credentials::{CLUSTER_KEY, Initial, MadeCluster};
@@ -26,7 +26,7 @@ Makes the keys of server, cluster and operator as far as they are missing, then 
 place of a lost one, belongs to the cluster that agents trust already. The operator is this user: its key and the roster of servers, which the cluster's key signs, are \
 where every command of this user looks for them. Keep a copy of server.key and cluster.key.
 
-Creates the store that `cisternd --store STORE` serves. Agents may still hold locks of an earlier server of this cluster, so the first start grants \
+Creates the store that `cisternd --store STORE` serves, or `cisternd` alone where no STORE is named. Agents may still hold locks of an earlier server of this cluster, so the first start grants \
 nothing until their leases are over: it waits for the longest lease by its own lease-max, about a minute by default. Keep lease-max at least the earlier \
 server's for this start.
 
@@ -36,7 +36,7 @@ After a store was lost, `cisternd restore` a backup. Without one, --above with t
 restored) keeps fencing tokens and ids above all that it gave out.
 
 Examples:
-  cisternd init /var/lib/cistern/store
+  cisternd init
   cisternd init --new-cluster ./store
   cisternd init --above 1 /var/lib/cistern/store
   cisternd init --address meta.example.net:7311 --cluster-key-out /media/stick/cluster.key /var/lib/cistern/store
@@ -55,9 +55,9 @@ Exit status:
 #[derive(Args, Debug)]
 #[command(after_help = INIT_HELP)]
 pub(crate) struct Init {
-    /// Directory of the new store, missing or empty, on a local file system
+    /// Directory of the new store, missing or empty, on a local file system; else /var/lib/cistern/store for root, cistern/store in $XDG_STATE_HOME (else ~/.local/state) for others
     #[arg(env = "CISTERN_STORE", hide_env_values = true, value_name = "STORE")]
-    store: PathBuf,
+    store: Option<PathBuf>,
     /// No server of this cluster was before: the first start grants at once, without waiting for the longest lease
     #[arg(long)]
     new_cluster: bool,
@@ -65,7 +65,7 @@ pub(crate) struct Init {
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=254), value_name = "EPOCH", conflicts_with = "new_cluster")]
     above: Option<u8>,
     /// Address by which agents reach the server (host:port, [v6]:port); repeatable, at most 4
-    #[arg(long, value_name = "ADDRESS", default_values_t = [format!("127.0.0.1:{DEFAULT_PORT}").parse::<ServerAddress>().expect("it is one")])]
+    #[arg(long, value_name = "ADDRESS", default_values_t = [loopback()])]
     address: Vec<ServerAddress>,
     /// State directory of the server, where its key is; as that of `cisternd`
     #[arg(long, value_name = "DIR")]
@@ -79,6 +79,11 @@ pub(crate) struct Init {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// Where a server of this host is.
+pub(super) fn loopback() -> ServerAddress {
+    format!("127.0.0.1:{DEFAULT_PORT}").parse().expect("it is one")
 }
 
 impl Init {
@@ -104,11 +109,12 @@ impl Run for Init {
 
     /// Until the store is marked, its server waits and begins in the first epoch: of an `init` that was killed nothing is to be served.
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
-        let failed = |why: &dyn std::fmt::Display| Failure::new("STORE", EXIT_STORE, format!("store {}: {why}", self.store.display()));
+        let dir = &places::store(self.store.as_deref())?;
+        let failed = |why: &dyn std::fmt::Display| Failure::new("STORE", EXIT_STORE, format!("store {}: {why}", dir.display()));
         let seed = cistern_driver::seed().map_err(|e| failed(&e))?;
         let id = seed.first_chunk().map_or(StoreId([0; 16]), |id| StoreId(*id));
         let cluster = self.credentials()?;
-        let mut store = StoppedStore::create(&self.store, id)?;
+        let mut store = StoppedStore::create(dir, id)?;
         let marks = match (self.new_cluster, self.above) {
             (true, _) => vec![(Counter::Restored, NEW_CLUSTER)],
             (false, Some(epoch)) => vec![(Counter::Epoch, u64::from(epoch)), (Counter::Restored, RESTORED)],
@@ -120,7 +126,7 @@ impl Run for Init {
         }
         let (cluster_key, operator) = (cluster.pinned.cluster().to_string(), cluster.operator.to_text(Role::Agent));
         let made = json!({
-            "store": self.store.to_string_lossy(),
+            "store": dir.to_string_lossy(),
             "id": id.to_string(),
             "cluster": cluster_key,
             "server": cluster.server.to_text(Role::Server),
@@ -134,11 +140,12 @@ impl Run for Init {
             let files = [("made", &cluster.made), ("kept", &cluster.kept)];
             let files =
                 files.iter().flat_map(|(what, paths)| paths.iter().map(|path| vec![(*what).to_owned(), path.display().to_string()]));
+            let serves = self.store.as_ref().map_or_else(|| "cisternd".to_owned(), |_| format!("cisternd --store {}", dir.display()));
             format!(
-                "{0}\ncluster {1}\ncreated store {id} in {2}; `cisternd --store {2}` serves it{wait}",
+                "{}\ncluster {}\ncreated store {id} in {}; `{serves}` serves it{wait}",
                 show::columns(&files.collect::<Vec<_>>()),
                 Fingerprint::of(&cluster_key),
-                self.store.display()
+                dir.display()
             )
         })
     }

@@ -8,6 +8,7 @@ use super::{NONE, Run};
 use crate::ctx::Ctx;
 use crate::execute::{EXIT_DAMAGED, EXIT_FAILED, EXIT_STORE};
 use crate::local::Failure;
+use crate::places;
 use cistern_store::check::Severity;
 use cistern_store::{StoppedStore, restoration};
 use clap::Args;
@@ -42,8 +43,9 @@ Exit status:
 pub(crate) struct Restore {
     /// The copy: a backup, or the directory of a store that was stopped
     copy: PathBuf,
-    /// Directory of the new store, missing or empty
-    store: PathBuf,
+    /// Directory of the new store, missing or empty; else that which `cisternd init` makes
+    #[arg(env = "CISTERN_STORE", value_name = "STORE")]
+    store: Option<PathBuf>,
     /// Highest epoch seen: the store's will be above it, and above the copy's own
     #[arg(long, default_value_t = 0, value_name = "EPOCH")]
     above: u8,
@@ -61,6 +63,7 @@ impl Run for Restore {
     }
 
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
+        let store = &places::store(self.store.as_deref())?;
         let mut copy = StoppedStore::open(&self.copy)?;
         let report = look(&copy, 0, ctx.progress())
             .map_err(|e| Failure::new("DAMAGED_STORE", EXIT_DAMAGED, format!("store {}: {e}", self.copy.display())))?;
@@ -69,9 +72,9 @@ impl Run for Restore {
             return Err(Failure::new("DAMAGED_STORE", EXIT_DAMAGED, format!("store {} {what}", self.copy.display())));
         }
         let restoration = restoration(&report, now(), self.above).map_err(|e| Failure::new("NOT_RESTORED", EXIT_FAILED, e.to_string()))?;
-        refuse_what_is_there(&self.store)?;
+        refuse_what_is_there(store)?;
         // It is a copy, which no server goes on from, until all that makes it a store of its own is in it; it gets its name last.
-        let staging = staging(&self.store);
+        let staging = staging(store);
         if staging.exists() {
             let what = "is in the way: it is what an interrupted restore has left; remove it";
             return Err(Failure::usage(format!("{} {what}", staging.display())));
@@ -88,14 +91,14 @@ impl Run for Restore {
         copy.write([(key.to_bytes(), value)]).map_err(|e| Failure::new("STORE", EXIT_STORE, format!("{}: {e}", self.copy.display())))?;
         made.release().map_err(|e| Failure::new("STORE", EXIT_STORE, format!("{}: {e}", staging.display())))?;
         drop(made);
-        take_place(&staging, &self.store).map_err(|e| Failure::new("STORE", EXIT_STORE, format!("{}: {e}", self.store.display())))?;
-        let made = json!({ "store": self.store.to_string_lossy(), "records": records, "epoch": restoration.epoch });
+        take_place(&staging, store).map_err(|e| Failure::new("STORE", EXIT_STORE, format!("{}: {e}", store.display())))?;
+        let made = json!({ "store": store.to_string_lossy(), "records": records, "epoch": restoration.epoch });
         ctx.print_with(&made, || format!(
             "restored {records} records into {}: its epoch is {} from now on, and its sessions are over; start it with `cisternd --store {}`. \
              It grants nothing for the time of a lease; agents that know a higher epoch refuse it: then restore again with --above",
-            self.store.display(),
+            store.display(),
             restoration.epoch,
-            self.store.display()
+            store.display()
         ))
     }
 }

@@ -19,7 +19,7 @@ use crate::ctx::Ctx;
 use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE, EXIT_STORE};
 use crate::local::Failure;
 use crate::metrics::{Port, Publisher, Snapshot};
-use crate::{capture, key_log, logging, server_control, settings, show, signals};
+use crate::{capture, key_log, logging, places, server_control, settings, show, signals};
 use backups::Backups;
 use cistern_client::{Address, DEFAULT_PORT};
 use cistern_credentials::ServerKeys;
@@ -48,7 +48,7 @@ use std::ffi::OsString;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -57,10 +57,11 @@ const WALL_CLOCK_PERIOD: Duration = Duration::from_secs(60);
 
 pub(crate) const SERVE_HELP: &str = "\
 Examples:
-  cisternd init /var/lib/cistern/store                      creates the store, once; see its --help
-  cisternd --store /var/lib/cistern/store
-  cisternd --store DIR --listen 10.0.0.1:7311 --insecure    for other hosts, in a trusted network
-  cisternd --volatile --new-cluster                         to try it out: everything in memory
+  cisternd init                                             makes store and keys, once; see its --help
+  cisternd                                                  serves them
+  cisternd --listen 10.0.0.1:7311                           for other hosts, which join (cistern join --help)
+  cisternd --insecure                                       in clear, in a network in which every host is trusted
+  cisternd --volatile --new-cluster --insecure              to try it out: everything in memory
   cisternd --store DIR --pcap server.pcap                   with every datagram in a capture file, for cistern-dump
 
 CISTERN_LOG=LEVEL says what is logged to standard error: off, error, warn, info (the default), debug, trace; also by crate: \
@@ -85,7 +86,7 @@ pub(crate) struct Serve {
     /// Address to listen on (host, host:port, [v6]:port), with all addresses of a name; repeatable
     #[arg(long, short = 'l', value_name = "ADDRESS", default_values_t = [Address::from(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)))])]
     pub(crate) listen: Vec<Address>,
-    /// Directory of the store, on a local file system; else CISTERN_STORE names it. Either a store or --volatile is required
+    /// Directory of the store, on a local file system; else CISTERN_STORE names it, else it is where `cisternd init` makes it
     #[arg(long, value_name = "DIR", conflicts_with = "volatile")]
     pub(crate) store: Option<PathBuf>,
     /// Keep everything in memory: the store is empty after each start
@@ -102,7 +103,7 @@ pub(crate) struct Serve {
     /// is free
     #[arg(long, value_parser = store_reserve, default_value = "256M", value_name = "SIZE")]
     pub(crate) store_reserve: u64,
-    /// Speak in clear, with everybody who can send datagrams to the server, although it may have a key, and on addresses other than loopback
+    /// Speak in clear, with everybody who can send datagrams to the server, although it may have a key
     #[arg(long)]
     pub(crate) insecure: bool,
     /// Append the keys of sealed sessions to a file of this user's alone: whoever has it reads captures of them (cistern-dump --key-log)
@@ -172,23 +173,35 @@ impl Run for Serve {
     }
 
     fn run(&self, _: &mut Ctx) -> Result<(), Failure> {
-        serve(&self.clone().or_store(env::var_os("CISTERN_STORE")))
+        refuse_no_choice(self)?;
+        serve(&self.clone().with_store(env::var_os("CISTERN_STORE"))?)
     }
 }
 
 impl Serve {
-    /// With the store that the environment names, if no flag says where the store is to be. To clap a variable is as good as a flag: it
-    /// would conflict with --volatile.
-    fn or_store(self, named: Option<OsString>) -> Self {
-        let named = named.filter(|dir| !self.volatile && !dir.is_empty()).map(PathBuf::from);
-        Self { store: self.store.or(named), ..self }
+    /// With the store that the environment names, or the one that `cisternd init` made, if no flag says where the store is to be. To clap a variable
+    /// is as good as a flag: it would conflict with --volatile.
+    fn with_store(self, named: Option<OsString>) -> Result<Self, Failure> {
+        if self.volatile || self.store.is_some() {
+            return Ok(self);
+        }
+        if let Some(named) = named.filter(|dir| !dir.is_empty()) {
+            return Ok(Self { store: Some(named.into()), ..self });
+        }
+        let made = places::store(None)?;
+        if !made.exists() {
+            return Err(Failure::usage(format!(
+                "there is no store in {}: `cisternd init` makes it, and keys; --store DIR names another one, --volatile keeps everything in memory",
+                made.display()
+            )));
+        }
+        Ok(Self { store: Some(made), ..self })
     }
 }
 
 /// Runs a server until it is asked to end.
 fn serve(args: &Serve) -> Result<(), Failure> {
     capture::start(args.pcap.as_deref())?;
-    refuse_no_choice(args)?;
     let listen = resolved(&args.listen)?;
     let settings = settings::load(args.config.as_deref())?;
     let config = settings.server_config(args)?;
@@ -196,7 +209,7 @@ fn serve(args: &Serve) -> Result<(), Failure> {
     let in_force = InForce::new(args, &settings, &config);
     let state = StateDir::hold(args.state.as_deref())?;
     let keys = read_keys_of(state.path(), args.insecure)?;
-    refuse_to_be_reached(args, &listen, keys.is_some())?;
+    refuse_without_key(args, &listen, keys.is_some(), state.path())?;
     let revoked = RevokedLog::open(state.path(), args.volatile)?;
     let ports = open_ports(&listen)?;
     let control = ControlServer::bind(state.socket(), ControlLimits::default()).map_err(|e| failed("CONTROL", &e))?;
@@ -237,13 +250,7 @@ fn refuse_no_choice(args: &Serve) -> Result<(), Failure> {
     if args.new_cluster && !args.volatile {
         return Err(Failure::usage("--new-cluster is for --volatile; a store in a directory is told so by `cisternd init --new-cluster`"));
     }
-    if args.volatile || args.store.is_some() {
-        return Ok(());
-    }
-    Err(Failure::usage(
-        "where is the store to be? Give --store DIR to keep it in a directory, or --volatile to keep everything in memory (the store is \
-         then empty at each start)",
-    ))
+    Ok(())
 }
 
 /// The addresses of each name to listen on.
@@ -252,20 +259,22 @@ fn resolved(listen: &[Address]) -> Result<Vec<Vec<SocketAddr>>, Failure> {
     listen.iter().map(of).collect()
 }
 
-/// Without a key anybody who can send datagrams to the server can take part.
-fn refuse_to_be_reached(args: &Serve, listen: &[Vec<SocketAddr>], sealed: bool) -> Result<(), Failure> {
+/// Without a key anybody who can send datagrams to the server can take part, on loopback every user of the host.
+fn refuse_without_key(args: &Serve, listen: &[Vec<SocketAddr>], sealed: bool, state: &Path) -> Result<(), Failure> {
     if sealed {
         return Ok(());
     }
-    let Some(open) = listen.iter().flatten().find(|address| !address.ip().is_loopback()) else { return Ok(()) };
-    if args.insecure {
-        log::warn!("{open}: without a key, and therefore open to everybody who can send datagrams to it (--insecure)");
-        return Ok(());
+    if !args.insecure {
+        return Err(Failure::usage(format!(
+            "there is no key in {}: run `cisternd init`, which makes it; or give --insecure, with which everybody who can send datagrams to the server \
+             takes part",
+            state.display()
+        )));
     }
-    Err(Failure::usage(format!(
-        "will not listen on {open}: without a key anybody who can reach that address could take part; listen on loopback, or give \
-         --insecure in a network in which every host is trusted"
-    )))
+    if let Some(open) = listen.iter().flatten().find(|address| !address.ip().is_loopback()) {
+        log::warn!("{open}: without a key, and therefore open to everybody who can send datagrams to it (--insecure)");
+    }
+    Ok(())
 }
 
 /// Metrics name no agent and no file, but anybody who reaches the port can ask for them.
@@ -513,34 +522,30 @@ mod tests {
     fn refusal(flags: &[&str]) -> Option<String> {
         let args = Cisternd::try_parse_from(["cisternd"].iter().chain(flags)).unwrap().serve;
         refuse_no_choice(&args)
-            .and_then(|()| refuse_to_be_reached(&args, &resolved(&args.listen)?, false))
+            .and_then(|()| refuse_without_key(&args, &resolved(&args.listen)?, false, Path::new("/state")))
             .err()
             .map(|failure| failure.message)
     }
 
     #[test]
-    fn without_a_key_only_loopback_is_listened_on_unless_told_otherwise() {
-        for address in ["127.0.0.1:0", "127.8.8.8:7311", "[::1]:7311", "localhost", "4096"] {
-            assert_eq!(refusal(&["--volatile", "--listen", address]), None, "{address}");
-        }
-        for address in ["0.0.0.0:7311", "[::]:7311", "10.0.0.1:7311", "[::ffff:127.0.0.1]:7311"] {
-            let flags = ["--volatile", "--listen", "127.0.0.1:7311", "--listen", address];
-            assert!(refusal(&flags).unwrap().contains(address), "{address}");
+    fn without_a_key_nothing_is_served_unless_told_otherwise() {
+        for address in ["127.0.0.1:0", "[::1]:7311", "localhost", "4096", "0.0.0.0:7311", "10.0.0.1:7311"] {
+            let flags = ["--volatile", "--listen", address];
+            let told = refusal(&flags).unwrap();
+            assert!(["/state", "cisternd init", "--insecure"].iter().all(|part| told.contains(part)), "{address}: {told}");
             assert_eq!(refusal(&[flags.as_slice(), &["--insecure"]].concat()), None, "{address}");
         }
     }
 
     #[test]
-    fn where_the_store_is_must_be_chosen() {
-        assert!(refusal(&[]).unwrap().contains("--store DIR") && refusal(&[]).unwrap().contains("--volatile"));
-        assert_eq!((refusal(&["--store", "/x"]), refusal(&["--volatile"])), (None, None));
+    fn a_flag_wins_over_the_environment_and_a_store_that_nobody_names_must_be_there() {
         assert!(Cisternd::try_parse_from(["cisternd", "--store", "/x", "--volatile"]).is_err());
         let store = |flags: &[&str], named: &str| {
-            Cisternd::try_parse_from(["cisternd"].iter().chain(flags)).unwrap().serve.or_store(Some(named.into())).store
+            let serve = Cisternd::try_parse_from(["cisternd"].iter().chain(flags)).unwrap().serve;
+            serve.with_store(Some(named.into())).unwrap().store
         };
-        // A flag wins over the environment; a variable that is set to nothing names nothing.
         assert_eq!((store(&["--volatile"], "/e"), store(&["--store", "/x"], "/e")), (None, Some("/x".into())));
-        assert_eq!((store(&[], "/e"), store(&[], "")), (Some("/e".into()), None));
+        assert_eq!(store(&[], "/e"), Some("/e".into()));
         assert!(refusal(&["--store", "/x", "--new-cluster"]).unwrap().contains("cisternd init"));
     }
 

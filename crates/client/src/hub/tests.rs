@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A client of nobody: as long as nothing is asked, its driver sleeps.
 pub(crate) fn client() -> Client {
-    Client::builder().server("127.0.0.1:9").start().unwrap()
+    Client::builder().insecure().server("127.0.0.1:9").start().unwrap()
 }
 
 /// The client as the child of a fork has it, of which no handler told.

@@ -31,7 +31,7 @@ fn a_call_that_is_awaited_ends_as_one_that_is_waited_for() {
 #[test]
 fn a_client_has_the_lease_that_it_asks_for_within_the_server_s_bounds() {
     let world = World::new();
-    let with = |lease| Client::builder().server(world.address.to_string()).lease(lease).config(Config::default()).connect();
+    let with = |lease| Client::builder().insecure().server(world.address.to_string()).lease(lease).config(Config::default()).connect();
     let lease = |client: Client| client.lease().unwrap().lease;
     assert_eq!(lease(world.client()), LEASE, "what the server gives to whoever asks for none");
     assert_eq!(lease(with(Duration::from_millis(550)).unwrap()), Duration::from_millis(550));
@@ -158,7 +158,7 @@ fn a_server_that_is_not_there_is_told_after_the_time_that_commands_have() {
     let client = world.client_with(config.clone());
     world.stop();
     assert_eq!(client.metadata("/").wait().unwrap_err().kind(), ErrorKind::Unreachable);
-    let connected = Client::builder().server(world.address.to_string()).config(config).connect();
+    let connected = Client::builder().insecure().server(world.address.to_string()).config(config).connect();
     assert_eq!(connected.unwrap_err().kind(), ErrorKind::Unreachable);
 }
 

@@ -46,7 +46,7 @@ fn nothing_of_a_client_can_be_used_in_a_forked_child_and_its_end_there_sends_not
 #[ignore = "the process that forks, run by the test above"]
 fn process_that_forks() {
     let (Ok(server), Ok(report)) = (std::env::var(SERVER), std::env::var(REPORT)) else { return };
-    let client = Client::builder().server(server.as_str()).connect().unwrap();
+    let client = Client::builder().insecure().server(server.as_str()).connect().unwrap();
     client.read("/a").wait().unwrap();
     let file = client.open("/a").wait().unwrap();
     let guard = client.lock("/a").wait().unwrap();
@@ -69,7 +69,7 @@ fn process_that_forks() {
     met.push(format!("{:?}", guard.events().next_timeout(Duration::from_secs(60))));
     assert_eq!((guard.state(), guard.events().next_timeout(Duration::ZERO)), (LockState::Lost, Some(LockState::Lost)));
     drop((guard, call, file, client));
-    let own = Client::builder().server(server.as_str()).connect().and_then(|own| own.ping().wait());
+    let own = Client::builder().insecure().server(server.as_str()).connect().and_then(|own| own.ping().wait());
     met.push(own.map_or_else(|error| error.to_string(), |_| "its own works".to_owned()));
     write(&PathBuf::from(report), &met.join("\n"));
     // Of the test's other threads there are only the memories.

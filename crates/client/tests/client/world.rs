@@ -22,7 +22,7 @@ impl World {
     }
 
     pub(crate) fn client_with(&self, config: Config) -> Client {
-        Client::builder().server(self.address.to_string()).config(config).connect().unwrap()
+        Client::builder().insecure().server(self.address.to_string()).config(config).connect().unwrap()
     }
 
     /// A client, and a file to lock.

@@ -35,7 +35,7 @@ impl Library {
     pub(crate) fn start(dir: &Path, plan: &Plan) -> Result<Self, Trouble> {
         let host = Host::start_with(Role::Durable, plan.cores, &Setup { store_dir: Some(dir.to_owned()), ..Setup::default() })?;
         let opened = || {
-            let client = Client::builder().server(host.address.to_string()).connect()?;
+            let client = Client::builder().insecure().server(host.address.to_string()).connect()?;
             let mut files = Vec::with_capacity(MANY);
             for key in 0..MANY {
                 client.write(path(key), vec![0; WRITTEN]).mode(0o600).wait()?;

@@ -7,7 +7,7 @@ use cistern_client::Client;
 #[test]
 fn open_file_is_read_from_cache_without_allocation_and_a_path_is_copied_once() {
     let served = Served::new();
-    let client = Client::builder().server(served.address.to_string()).connect().unwrap();
+    let client = Client::builder().insecure().server(served.address.to_string()).connect().unwrap();
     client.write("/file", "contents").wait().unwrap();
     let file = client.open("/file").wait().unwrap();
     // Contents can be shared with whoever reads them from their second reading on.

@@ -101,7 +101,7 @@ fn serve(dir: &Path, area: &Path, listen: &str, number: u8) -> Result<(Process, 
 
 /// Fills a journal.
 fn fill(address: &str) -> Result<(), String> {
-    let client = Client::builder().server(address).label("filler").connect().map_err(|e| e.to_string())?;
+    let client = Client::builder().insecure().server(address).label("filler").connect().map_err(|e| e.to_string())?;
     for _ in 0..FILES {
         client.write("/filler", vec![0; FILE_LEN]).wait().map_err(|e| format!("filling a journal: {e}"))?;
     }

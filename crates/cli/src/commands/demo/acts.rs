@@ -25,7 +25,8 @@ const TREE: &str = "/tree";
 const JOB: &str = "/nightly";
 
 pub(crate) fn import(cast: &Cast, tree: &Tree, report: &mut DemoReport) -> Result<(), Failure> {
-    let options = Options { server: vec![cast.server.to_string()], config: Some("/dev/null".into()), ..Options::default() };
+    let (server, key_file) = (vec![cast.server.to_string()], Some(cast.key_file.clone()));
+    let options = Options { server, key_file, config: Some("/dev/null".into()), ..Options::default() };
     let mut backend = Backend::Own(own_client(&options, Some("import".to_owned()))?, Holds::default());
     let tally = import_tree(&mut backend, &tree.dir, &TREE.into(), &mut Progress::default())?;
     backend.call(Request::Create { path: JOB.into(), exclusive: true, mode: 0o644 })?;

@@ -5,7 +5,10 @@
 
 use super::relay::Relay;
 use crate::backend::Line;
+use crate::commands::init::loopback;
+use crate::commands::key::random;
 use crate::local::{Failure, Lease, Request, Response};
+use cistern_credentials::{CLUSTER_KEY, HOST_KEY, Initial};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -27,20 +30,21 @@ pub(crate) struct Player {
 }
 
 impl Player {
-    pub(crate) fn start(args: &[&str], pcap: Option<&Path>) -> Result<Self, Failure> {
+    /// Starts one, with the keys in a directory as its user's; `files`: options that name files.
+    fn start(args: &[&str], keys: &Path, files: &[(&str, Option<&Path>)]) -> Result<Self, Failure> {
         let broken = |what: String| Failure::failed(format!("`cistern {}` did not start: {what}", args.join(" ")));
         let program = std::env::current_exe().map_err(|e| broken(e.to_string()))?;
         let mut child = Command::new(program)
             .args(args)
-            .args(pcap.into_iter().flat_map(|path| [OsStr::new("--pcap"), path.as_os_str()]))
+            .args(files.iter().filter_map(|(flag, path)| Some([OsStr::new(flag), path.as_ref()?.as_os_str()])).flatten())
             .arg("--json")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .env_remove("CISTERN_SERVER")
             .env_remove("CISTERN_AGENT")
-            // Empty ones: neither the user's settings and keys nor the host's.
+            // Neither the user's settings and keys nor the host's.
             .env("CISTERN_CONFIG", "/dev/null")
-            .env("CISTERN_CREDENTIALS", "/dev/null")
+            .env("CISTERN_CREDENTIALS", keys)
             // The demonstration tells what happens; the processes' own logs are for whoever asks for them.
             .env("CISTERN_LOG", std::env::var("CISTERN_LOG").unwrap_or_else(|_| "error".to_owned()))
             .spawn()
@@ -90,9 +94,10 @@ pub(crate) struct AgentPlayer {
 }
 
 impl AgentPlayer {
-    fn start(state: &Path, server: SocketAddr, label: &str) -> Result<Self, Failure> {
+    fn start(state: &Path, keys: &Path, server: SocketAddr, label: &str) -> Result<Self, Failure> {
         let (state, server) = (state.join(label).to_string_lossy().into_owned(), server.to_string());
-        let player = Player::start(&["agent", "run", "--state", &state, "--server", &server, "--label", label, "--idle", "eager"], None)?;
+        let args = ["agent", "run", "--state", &state, "--server", &server, "--label", label, "--idle", "eager"];
+        let player = Player::start(&args, keys, &[])?;
         let socket = PathBuf::from(player.ready["socket"].as_str().unwrap_or_default());
         let line = Line::open(&socket)?;
         Ok(Self { player, socket, line })
@@ -112,32 +117,44 @@ impl AgentPlayer {
     }
 }
 
+/// The keys of a cluster, as `cisternd init` makes them: the server's, and one of an operator, as whom both agents are known.
+fn make_keys(server: &Path, own: &Path) -> Result<(), Failure> {
+    let initial =
+        Initial { server: server.to_owned(), own: own.to_owned(), cluster_key: own.join(CLUSTER_KEY), addresses: vec![loopback()] };
+    let random = || random().map_err(|e| Failure::failed(e.to_string()));
+    Ok(initial.make([random()?, random()?, random()?]).map(drop)?)
+}
+
 /// Everybody.
 pub(crate) struct Cast {
     pub(crate) a: AgentPlayer,
     pub(crate) b: AgentPlayer,
     pub(crate) relay: Relay,
     pub(crate) server: SocketAddr,
+    /// As whom agents are known to it.
+    pub(crate) key_file: PathBuf,
     control: PathBuf,
     server_player: Player,
     _state: tempfile::TempDir,
 }
 
 impl Cast {
-    /// Starts everybody; the server writes what it sends and receives to `pcap`.
-    pub(crate) fn start(lease: Duration, pcap: Option<&Path>) -> Result<Self, Failure> {
+    /// Makes a cluster's keys and starts everybody; the server writes what it sends and receives to `pcap`, and the keys of its sessions to `key_log`.
+    pub(crate) fn start(lease: Duration, pcap: Option<&Path>, key_log: Option<&Path>) -> Result<Self, Failure> {
         let state = tempfile::tempdir().map_err(|e| Failure::failed(format!("no temporary directory: {e}")))?;
         let lease = format!("{}us", lease.as_micros());
-        let dir = state.path().join("server").to_string_lossy().into_owned();
-        let server_player =
-            Player::start(&["serve", "--volatile", "--new-cluster", "--listen", "127.0.0.1:0", "--state", &dir, "--lease", &lease], pcap)?;
+        let (server, keys) = (state.path().join("server"), state.path().join("keys"));
+        make_keys(&server, &keys)?;
+        let dir = server.to_string_lossy();
+        let args = ["serve", "--volatile", "--new-cluster", "--listen", "127.0.0.1:0", "--state", &dir, "--lease", &lease];
+        let server_player = Player::start(&args, &keys, &[("--pcap", pcap), ("--key-log", key_log)])?;
         let said = |what: &str| Failure::failed(format!("the server did not say {what}: {}", server_player.ready));
         let server = server_player.ready["listen"][0].as_str().and_then(|s| s.parse().ok()).ok_or_else(|| said("where it listens"))?;
         let control = PathBuf::from(server_player.ready["control"].as_str().ok_or_else(|| said("where its control socket is"))?);
         let relay = Relay::start(server)?;
-        let a = AgentPlayer::start(state.path(), relay.address, "A")?;
-        let b = AgentPlayer::start(state.path(), server, "B")?;
-        Ok(Self { a, b, relay, server, control, server_player, _state: state })
+        let a = AgentPlayer::start(state.path(), &keys, relay.address, "A")?;
+        let b = AgentPlayer::start(state.path(), &keys, server, "B")?;
+        Ok(Self { a, b, relay, server, key_file: keys.join(HOST_KEY), control, server_player, _state: state })
     }
 
     pub(crate) fn pids(&self) -> String {

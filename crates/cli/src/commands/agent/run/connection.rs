@@ -272,7 +272,7 @@ mod tests {
     impl Program {
         fn connect() -> Self {
             // Port 9 is the discard service: nobody answers there.
-            let client = Client::builder().server("127.0.0.1:9").start().unwrap();
+            let client = Client::builder().insecure().server("127.0.0.1:9").start().unwrap();
             let (ours, theirs) = UnixStream::pair().unwrap();
             let (end, asker) = End::pair().unwrap();
             let agent = thread::spawn(move || {
