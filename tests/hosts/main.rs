@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod cast;
+mod joining;
 mod loss;
 mod moving;
 mod partition;
