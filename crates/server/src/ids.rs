@@ -50,7 +50,7 @@ impl LockSlot {
 }
 
 /// Who acts: whose key it is. Never used again after its key was withdrawn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PrincipalId(pub u32);
 
 impl PrincipalId {
@@ -148,22 +148,35 @@ impl fmt::Display for Rights {
     }
 }
 
-/// Whose a session is where something is shared: who has an IPv4 address, or an IPv6 /64, which is what one host is given.
+/// Whose a session is where something is shared: whose key it was opened with, wherever from; in clear who has an IPv4 address, or an IPv6
+/// /64, which is what one host is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {
     /// The server itself, which shares with nobody.
     Server,
+    /// Who has the key of a principal.
+    Key(PrincipalId),
     V4([u8; 4]),
     V6([u8; 8]),
 }
 
 impl Owner {
-    /// Who has the address from which a session is opened.
+    /// Who has the address from which a session is opened in clear, or asked for before a key is known.
     pub(crate) fn of(address: SocketAddr) -> Self {
         match address.ip().to_canonical() {
             IpAddr::V4(ip) => Self::V4(ip.octets()),
             IpAddr::V6(ip) => Self::V6(ip.octets().first_chunk().copied().unwrap_or_default()),
         }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Server => "server",
+            Self::Key(_) => "key",
+            Self::V4(_) | Self::V6(_) => "host",
+        })
     }
 }
 

@@ -222,10 +222,15 @@ fn store(figures: &Figures, all: &mut Vec<Family>) {
         all,
         "requests_queued",
         work.queued,
-        "Requests that wait until it is the turn of their host; 0 unless there is more to do than time.",
+        "Requests that wait until it is the turn of their key or host; 0 unless there is more to do than time.",
     );
     gauge(all, "requests_queued_bytes", work.queued_bytes, "Their bytes, with what is kept around each.");
-    gauge(all, "hosts", work.owners, "Hosts (IPv4 addresses, IPv6 /64) that have sessions: each has an equal share of the server.");
+    gauge(
+        all,
+        "owners",
+        work.owners,
+        "Keys, in clear hosts (IPv4 addresses, IPv6 /64), that have sessions: each has an equal share of the server.",
+    );
     let charged = nanoseconds(Duration::from_nanos(work.charged_ns));
     one(
         all,

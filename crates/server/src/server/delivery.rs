@@ -21,7 +21,6 @@ use crate::sessions::standing::{Cause, Standing};
 use crate::share::Shared;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use cistern_link::Path;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::{Generation, LockClass, LockId, ReceiptAnswer, SessionId, Status};
 use core::num::NonZeroU64;
@@ -215,10 +214,10 @@ impl Server {
         }
     }
 
-    /// Whether whoever has an address may have one session more; if not, some of its sessions are asked whether their agents are there.
-    pub(crate) fn share_has_room(&mut self, path: Path) -> bool {
+    /// Whether an owner may have one session more; if not, some of its sessions are asked whether their agents are there.
+    pub(crate) fn share_has_room(&mut self, owner: Owner) -> bool {
         let all = self.sessions.len() + self.sessions.counts().of_before;
-        let (flow, own) = self.scheduler.of_owner(Owner::of(path.remote));
+        let (flow, own) = self.scheduler.of_owner(owner);
         let shared = Shared { capacity: self.config.sessions_max as usize, reserve: SESSIONS_RESERVE };
         if shared.admits(all, own, 1) {
             return true;

@@ -7,6 +7,7 @@
 //! cause. Leaves to others: cookies, what CONFIRM opens (`opening`).
 
 use crate::config::Config;
+use crate::ids::Owner;
 use crate::principals::PrincipalId;
 use crate::server::warnings::Reason;
 use crate::server::{Identity, Server};
@@ -57,7 +58,7 @@ impl Server {
         let Some(cookie) = self.cookies.check(self.now, path.remote, &hello) else {
             return self.challenge(path, packet, &hello, len);
         };
-        if let Err(reason) = self.admit(path, hello.agent, hello.incarnation) {
+        if let Err(reason) = self.admit((path, Owner::of(path.remote)), hello.agent, hello.incarnation) {
             return self.refuse_hello(path, packet, hello.handshake, len, reason);
         }
         let id = match self.half_open.of_agent(self.now, hello.agent) {
@@ -84,8 +85,8 @@ impl Server {
         self.welcome(path, packet, id, len);
     }
 
-    /// Whether this start of an agent may have a session now.
-    pub(crate) fn admit(&mut self, path: Path, agent: AgentId, incarnation: u64) -> Result<(), RefuseReason> {
+    /// Whether this start of an agent may have a session now, that would count for `owner`.
+    pub(crate) fn admit(&mut self, (path, owner): (Path, Owner), agent: AgentId, incarnation: u64) -> Result<(), RefuseReason> {
         let known = self.sessions.agent(agent);
         let highest = known.map_or(0, |known| known.incarnation);
         //= wire-spec.md#11-6-sessions-handshake-and-paths
@@ -113,11 +114,11 @@ impl Server {
             }
             return Err(RefuseReason::Ahead);
         }
-        self.admit_one_more(path, agent)
+        self.admit_one_more(path, owner, agent)
     }
 
     /// Whether there is room for a session that is opened from `path`.
-    fn admit_one_more(&mut self, path: Path, agent: AgentId) -> Result<(), RefuseReason> {
+    fn admit_one_more(&mut self, path: Path, owner: Owner, agent: AgentId) -> Result<(), RefuseReason> {
         let nearly = |bound: u32| (bound - bound / 8) as usize;
         let network = Network::of(path.remote);
         let neighbours = network.map_or(0, |network| self.sessions.of_network(network).len());
@@ -140,10 +141,10 @@ impl Server {
             }
             return Err(RefuseReason::Busy);
         }
-        if !is_back && !self.share_has_room(path) {
+        if !is_back && !self.share_has_room(owner) {
             if self.warnings.admit(self.now, Reason::Crowded, agent) {
                 warn!(
-                    "{}: refused agent {agent} at {}: its host has its share of the table of sessions; raise sessions-max, or evict agents",
+                    "{}: refused agent {agent} at {}: its {owner} has its share of the table of sessions; raise sessions-max, or evict agents",
                     self.who, path.remote
                 );
             }

@@ -7,7 +7,6 @@
 //! it has no place in the line before; OPENED echoes the newest CONFIRM received.
 //! Leaves to others: who is offered a session (`handshake`), the end of former sessions (`lifecycle`).
 
-use crate::ids::Owner;
 use crate::server::Server;
 use crate::server::durability::OnDurable;
 use crate::server::lifecycle::Pending;
@@ -71,12 +70,12 @@ impl Server {
             //# A server MUST NOT act on a datagram of a half-open session that does not begin with CONFIRM.
             _ => return self.drop_datagram(path, Dropped::NotOpen),
         };
-        let (agent, incarnation, refused) = (half.opening.agent, half.opening.incarnation, half.refused);
+        let (agent, incarnation, owner, refused) = (half.opening.agent, half.opening.incarnation, half.opening.owner(), half.refused);
         if let Some(session) = self.continued(agent, incarnation, &confirm).filter(|_| !(refused && bugs::is(Bug::H3))) {
             return self.known(header.session, header.packet, confirm.serial, session);
         }
         // What its agent has heard since counts: it is not opened any more.
-        if refused && !bugs::is(Bug::H3) || self.admit(path, agent, incarnation).is_err() {
+        if refused && !bugs::is(Bug::H3) || self.admit((path, owner), agent, incarnation).is_err() {
             self.half_open.take(header.session);
             return self.stranger(path, header, bytes.len());
         }
@@ -118,7 +117,7 @@ impl Server {
     /// Opens a session: ends the agent's former ones, and hands the record to the store.
     fn open(&mut self, half: HalfOpen, path: Path, packet: u64, confirm: &Confirm<'_>) -> SessionKey {
         let HalfOpen { opening, boot, seen, .. } = half;
-        let (id, agent) = (opening.id, opening.agent);
+        let (id, agent, owner) = (opening.id, opening.agent, opening.owner());
         self.check_known_server(agent, seen);
         let claims: Vec<FormerClaim> = confirm.former.iter().collect();
         self.supersede(agent, opening.incarnation, &claims, path);
@@ -132,7 +131,6 @@ impl Server {
         self.open_long(key, boot);
         //= wire-spec.md#11-7-restart-and-recovery
         //# A long session MUST NOT be given a cache lock.
-        let owner = Owner::of(path.remote);
         let slot = self.locks.open(key, owner, !self.long.contains(id));
         if let Some(session) = self.sessions.get_mut(key) {
             session.slot = slot;

@@ -5,6 +5,7 @@
 //! here; every answer is smaller than its cause. Leaves to others: cookies and bounds (`gate`), terms (`handshake`), CONFIRM (`opening`).
 
 use crate::gate::{Entered, Gate, Job};
+use crate::ids::Owner;
 use crate::principals::PrincipalId;
 use crate::server::Server;
 use crate::server::handshake::{BUSY_RETRY_MS, terms};
@@ -170,7 +171,10 @@ impl Server {
         let admitted = match principal {
             None => Err(OpenStatus::UnknownKey),
             Some(principal) if self.is_revoked(principal) => Err(OpenStatus::Revoked),
-            Some(principal) => self.admit(path, hello.agent, hello.incarnation).map(|()| principal).map_err(status_of),
+            Some(principal) => {
+                let admitted = self.admit((path, Owner::Key(principal)), hello.agent, hello.incarnation);
+                admitted.map(|()| principal).map_err(status_of)
+            }
         };
         let answer = match admitted {
             Ok(_) if self.half_open.of_agent(self.now, hello.agent).is_some_and(|half| cookie < half.cookie) => {

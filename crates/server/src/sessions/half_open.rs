@@ -103,7 +103,7 @@ impl HalfOpens {
     pub(crate) fn insert(&mut self, now: Instant, half: HalfOpen, max: usize) {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# A HELLO MUST NOT do more than leave one half-open session for its agent, for 5 s.
-        let Opening { id, agent, handshake, path, .. } = half.opening;
+        let Opening { id, agent, handshake, .. } = half.opening;
         if let Some(former) = self.newest.get(&agent).copied() {
             self.take(former);
         }
@@ -113,7 +113,7 @@ impl HalfOpens {
         {
             self.take(over);
         }
-        let (owner, age) = (Owner::of(path.remote), self.offered);
+        let (owner, age) = (half.opening.owner(), self.offered);
         self.offered += 1;
         self.newest.insert(agent, id);
         if half.sealed.is_some() {

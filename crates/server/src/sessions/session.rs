@@ -9,7 +9,7 @@
 //! Leaves to others: everything that is done with it.
 
 use crate::config::LEASE_MAX;
-use crate::ids::{FlowId, LockSlot, PrincipalId, SessionKey};
+use crate::ids::{FlowId, LockSlot, Owner, PrincipalId, SessionKey};
 use crate::sessions::notices::NoticeQueue;
 use crate::sessions::standing::{ReclaimState, Standing};
 use crate::store::SessionRecord;
@@ -112,6 +112,16 @@ pub(crate) struct Opening {
     pub(crate) round_trip: Duration,
     /// Whether to note when the session was heard last.
     pub(crate) last_heard: bool,
+}
+
+impl Opening {
+    /// Whose it counts as.
+    pub(crate) fn owner(&self) -> Owner {
+        match self.sealer {
+            Sealer::Plain => Owner::of(self.path.remote),
+            Sealer::Sealed(_) => Owner::Key(self.principal),
+        }
+    }
 }
 
 // An idle session may cost 512 bytes with its places in the tables.

@@ -18,7 +18,7 @@ use cistern_wire::sealed::{
     WelcomePayload, Zeros, prologue,
 };
 use cistern_wire::{
-    Bytes8, Confirm, Direction, EndReason, EndSession, Envelope, Form, Header, KeepAlive, List, Message, Packer, Realm, SessionId,
+    AgentId, Bytes8, Confirm, Direction, EndReason, EndSession, Envelope, Form, Header, KeepAlive, List, Message, Packer, Realm, SessionId,
 };
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -38,9 +38,13 @@ struct Sealed {
 impl Sealed {
     /// It knows the keys of the peers 1 to 9.
     fn new() -> Self {
+        Self::with(Config::default())
+    }
+
+    fn with(config: Config) -> Self {
         let mut disk = Disk::default();
         disk.set_counter(Counter::Incarnation, 6);
-        let config = Config { volatile: true, new_cluster: true, ..Config::default() };
+        let config = Config { volatile: true, new_cluster: true, ..config };
         let mut world = World::starting(disk, config.clone(), 7);
         let server = Server::new(world.now, 1, STORE, config, [7; 32]).unwrap();
         world.server = server.sealed(&[server_key().public()], Cipher::default());
@@ -110,6 +114,7 @@ impl Sealed {
 /// A scripted agent.
 struct Peer {
     number: u8,
+    instance: AgentId,
     path: Path,
     holder: KeyHolder<Box<dyn FnMut() -> Entropy>>,
     handshake: u64,
@@ -130,6 +135,7 @@ impl Peer {
         });
         Self {
             number,
+            instance: cistern_wire::open_payload_sample().instance,
             path: Path::to(SocketAddr::from(([192, 0, 2, number], 4_000))),
             holder: KeyHolder::new(SecretKey::from_bytes([number + 10; 32]), draw),
             handshake: 1_000 * u64::from(number),
@@ -178,7 +184,7 @@ impl Peer {
         };
         let mut bytes = self.write(open);
         let sample = cistern_wire::open_payload_sample();
-        let payload: [u8; OpenPayload::OPEN_LEN] = OpenPayload { label: Bytes8(b"peer"), ..sample }.padded();
+        let payload: [u8; OpenPayload::OPEN_LEN] = OpenPayload { label: Bytes8(b"peer"), instance: self.instance, ..sample }.padded();
         let server = server_key().public();
         let message = self.holder.begin(&Beginning::Open(&server, &Psk::none()), &prologue(&bytes).unwrap(), &payload).unwrap();
         bytes[SealedKind::Open.message().unwrap()].copy_from_slice(&message);
@@ -267,6 +273,29 @@ fn a_key_that_was_withdrawn_opens_nothing_and_what_it_was_offered_is_gone() {
     let welcome = server.say(late.path, &open).pop().unwrap();
     assert_eq!(late.welcomed(&welcome), OpenStatus::Revoked);
     assert!(server.world.server.sessions(server.world.now).is_empty());
+}
+
+#[test]
+fn all_sessions_of_a_key_count_for_it_wherever_they_come_from() {
+    let mut server = Sealed::with(Config { sessions_max: 40, challenges_per_second: 1_000_000, ..Config::default() });
+    // Another instance of a key, at another address.
+    let on = |key: u8, n: u8| {
+        let path = Path::to(SocketAddr::from(([198, 51, n, 1], 4_000)));
+        Peer { instance: AgentId([n; 16]), path, handshake: 1_000 * u64::from(n) + u64::from(key), ..Peer::new(key) }
+    };
+    let asks = |server: &mut Sealed, peer: &mut Peer| {
+        let cookie = peer.cookie(server);
+        let open = peer.open(cookie);
+        let answers = server.say(peer.path, &open);
+        peer.welcomed(answers.last().unwrap())
+    };
+    for n in 1..=32 {
+        server.open(&mut on(1, n));
+    }
+    assert_eq!(asks(&mut server, &mut on(1, 33)), OpenStatus::Limit, "its share, from an address of its own");
+    // Another key at an address of the first one.
+    server.open(&mut on(2, 1));
+    assert_eq!(server.world.server.figures(server.world.now).work.owners, 2);
 }
 
 //= wire-spec.md#11-8-security
