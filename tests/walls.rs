@@ -68,12 +68,13 @@ struct Source {
 }
 
 /// Crates without parts.
-const PLAIN: [&str; 25] = [
+const PLAIN: [&str; 26] = [
     "crates/capture",
     "crates/cli",
     "crates/client",
     "crates/credentials",
     "crates/driver",
+    "crates/flease",
     "crates/link",
     "crates/model",
     "crates/run",

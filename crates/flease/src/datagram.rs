@@ -1,0 +1,232 @@
+//! Datagrams: a header that says what the sender's group agreed on, messages, a checksum (docs/flease.md, "Datagrams").
+//!
+//! Decides that nothing of a datagram is believed whose header differs from this member's own.
+
+use crate::ballot::{Ballot, Member};
+use crate::message::Message;
+use crate::terms::{Group, MEMBERS_MAX};
+use alloc::vec::Vec;
+use cistern_wire::{Field, Malformed, Reader, Writer};
+use core::fmt;
+use core::hash::Hasher;
+use core::time::Duration;
+use siphasher::sip::SipHasher24;
+
+/// Largest datagram, in bytes of UDP payload: passes without fragments wherever IPv6 does.
+pub const DATAGRAM_MAX: usize = 1_200;
+
+const MAGIC: u32 = 0x4346_4C53;
+const VERSION: u8 = 1;
+/// Bytes of the header.
+const HEADER_LEN: usize = 52;
+/// Bytes of the checksum.
+const CHECKSUM_LEN: usize = 4;
+/// Flag: an owner renews by WRITE alone.
+const RENEW_BY_WRITE: u8 = 1;
+
+/// What a member says in every datagram of itself and its configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The number of the group, chosen by who made it.
+    pub group_number: u64,
+    /// The number of the list of members; another list has another.
+    pub list_number: u32,
+    /// SipHash-2-4, key zero, of the names in the list.
+    pub list_hash: u64,
+    /// Terms, place and boot nonce.
+    pub group: Group,
+}
+
+impl Header {
+    /// The hash of a list of members: each name with its length before it, one byte.
+    #[must_use]
+    pub fn hash_of(names: &[Vec<u8>]) -> u64 {
+        let mut hasher = SipHasher24::new();
+        for name in names {
+            hasher.write(&[u8::try_from(name.len()).unwrap_or(u8::MAX)]);
+            hasher.write(name);
+        }
+        hasher.finish()
+    }
+
+    fn put(&self, to: Member, w: &mut Writer) {
+        let Group { terms, members, me, nonce, renew_by_write } = self.group;
+        MAGIC.put(w);
+        VERSION.put(w);
+        u8::from(renew_by_write).put(w);
+        members.put(w);
+        me.put(w);
+        to.put(w);
+        [0u8; 3].iter().for_each(|zero| zero.put(w));
+        self.group_number.put(w);
+        self.list_number.put(w);
+        self.list_hash.put(w);
+        micros(terms.lease).put(w);
+        terms.drift_ppm.put(w);
+        micros(terms.epsilon).put(w);
+        nonce.put(w);
+    }
+}
+
+/// What of a datagram differs from what this member has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mismatch {
+    /// The version of the format.
+    Version,
+    /// The number of the group.
+    GroupNumber,
+    /// The number of the list of members.
+    ListNumber,
+    /// The list of members, under one number.
+    List,
+    /// The length of the lease.
+    Lease,
+    /// The drift.
+    Drift,
+    /// ε.
+    Epsilon,
+    /// Whether owners renew by WRITE alone.
+    RenewByWrite,
+    /// The sender is not the member at the address that it came from.
+    Sender,
+    /// It is for another member.
+    Receiver,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Version => "the version of the format differs",
+            Self::GroupNumber => "the number of the group differs",
+            Self::ListNumber => "the number of the list of members differs",
+            Self::List => "the lists of members differ under one number",
+            Self::Lease => "the length of the lease differs",
+            Self::Drift => "the drift differs",
+            Self::Epsilon => "epsilon differs",
+            Self::RenewByWrite => "one renews by WRITE alone, the other does not",
+            Self::Sender => "it names another sender than the member at this address",
+            Self::Receiver => "it is for another member",
+        })
+    }
+}
+
+/// Why a datagram changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropReason {
+    /// It does not parse to its last byte.
+    Malformed(Malformed),
+    /// It was changed on its way, or is no datagram of this protocol.
+    Checksum,
+    /// It is of another configuration.
+    Mismatch(Mismatch),
+    /// This member has started less than W ago.
+    Waiting,
+}
+
+impl From<Malformed> for DropReason {
+    fn from(error: Malformed) -> Self {
+        Self::Malformed(error)
+    }
+}
+
+impl From<Mismatch> for DropReason {
+    fn from(mismatch: Mismatch) -> Self {
+        Self::Mismatch(mismatch)
+    }
+}
+
+/// A datagram that was decoded whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram<'a> {
+    /// The boot nonce of the sender.
+    pub nonce: u64,
+    /// Messages, each with the name of its resource.
+    pub messages: Vec<(&'a [u8], Message)>,
+}
+
+impl<'a> Datagram<'a> {
+    /// Reads a datagram that came from the member `from` to the one that `ours` describes.
+    ///
+    /// # Errors
+    /// Says why the datagram must change nothing.
+    pub fn decode(bytes: &'a [u8], ours: &Header, from: Member) -> Result<Self, DropReason> {
+        let (covered, checksum) = bytes.split_last_chunk::<CHECKSUM_LEN>().ok_or(DropReason::Checksum)?;
+        if bytes.len() > DATAGRAM_MAX || crc32fast::hash(covered) != u32::from_be_bytes(*checksum) {
+            return Err(DropReason::Checksum);
+        }
+        let mut r = Reader::new(covered);
+        if get::<u32>(&mut r, "magic")? != MAGIC {
+            return Err(DropReason::Checksum);
+        }
+        differs(get::<u8>(&mut r, "version")? != VERSION, Mismatch::Version)?;
+        let flags: u8 = get(&mut r, "flags")?;
+        let (members, sender, receiver): (u8, u8, u8) = (get(&mut r, "members")?, get(&mut r, "sender")?, get(&mut r, "receiver")?);
+        let reserved = r.take(3).map_err(|e| e.within("header", "reserved"))?;
+        if flags & !RENEW_BY_WRITE != 0 || reserved != [0; 3] {
+            return Err(bad("header", "reserved").into());
+        }
+        let Group { terms, me, .. } = ours.group;
+        differs(get::<u64>(&mut r, "group_number")? != ours.group_number, Mismatch::GroupNumber)?;
+        differs(get::<u32>(&mut r, "list_number")? != ours.list_number, Mismatch::ListNumber)?;
+        let list_hash: u64 = get(&mut r, "list_hash")?;
+        differs(list_hash != ours.list_hash || members != ours.group.members, Mismatch::List)?;
+        differs(get::<u32>(&mut r, "lease_us")? != micros(terms.lease), Mismatch::Lease)?;
+        differs(get::<u32>(&mut r, "drift_ppm")? != terms.drift_ppm, Mismatch::Drift)?;
+        differs(get::<u32>(&mut r, "epsilon_us")? != micros(terms.epsilon), Mismatch::Epsilon)?;
+        differs((flags & RENEW_BY_WRITE != 0) != ours.group.renew_by_write, Mismatch::RenewByWrite)?;
+        differs(sender != from || sender == me, Mismatch::Sender)?;
+        differs(receiver != me, Mismatch::Receiver)?;
+        let nonce: u64 = get(&mut r, "nonce")?;
+        if nonce == 0 {
+            return Err(bad("header", "nonce").into());
+        }
+        let mut messages = Vec::new();
+        while !r.rest().is_empty() {
+            let (name, message) = Message::get(&mut r, members).map_err(|e| e.within("message", "body"))?;
+            let of_sender = |ballot: Ballot| ballot.member == sender && ballot.nonce == nonce;
+            if !message.of_sender().into_iter().flatten().all(of_sender) || message.of_receiver().is_some_and(|b| b.member != me) {
+                return Err(bad("message", "ballot").into());
+            }
+            messages.push((name, message));
+        }
+        if messages.is_empty() { Err(bad("datagram", "messages").into()) } else { Ok(Self { nonce, messages }) }
+    }
+
+    /// Clears `buf` and fills it with messages to `to`, as many as fit; how many did. There must be one.
+    pub fn encode<'m>(buf: &mut Vec<u8>, header: &Header, to: Member, messages: impl Iterator<Item = (&'m [u8], Message)>) -> usize {
+        buf.clear();
+        header.put(to, buf);
+        debug_assert_eq!(buf.len(), HEADER_LEN);
+        let mut count = 0;
+        for (name, message) in messages {
+            let before = buf.len();
+            message.put(name, buf);
+            if buf.len() > DATAGRAM_MAX - CHECKSUM_LEN {
+                buf.truncate(before);
+                break;
+            }
+            count += 1;
+        }
+        crc32fast::hash(buf).put(buf);
+        count
+    }
+}
+
+fn get<'a, T: Field<'a>>(r: &mut Reader<'a>, field: &'static str) -> Result<T, Malformed> {
+    r.get().map_err(|e: Malformed| e.within("header", field))
+}
+
+fn differs(differs: bool, what: Mismatch) -> Result<(), Mismatch> {
+    if differs { Err(what) } else { Ok(()) }
+}
+
+const fn bad(part: &'static str, field: &'static str) -> Malformed {
+    Malformed { part, field, fault: cistern_wire::Fault::BadValue }
+}
+
+/// A span in whole microseconds; configurations are checked to fit.
+fn micros(span: Duration) -> u32 {
+    u32::try_from(span.as_micros()).unwrap_or(u32::MAX)
+}
+
+const _: () = assert!(MEMBERS_MAX <= 15, "a set of members has 16 bits");

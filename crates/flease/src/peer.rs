@@ -1,0 +1,372 @@
+//! One process of a group: instances by the name of their resource, their timers, and datagrams.
+//!
+//! The driver turns it as it turns a [`cistern_link::Machine`], but members stand for addresses: it knows where each member is, and
+//! checks that a datagram came from there. Invariant: nothing is asked or answered before the restart wait is over on both clocks.
+
+use crate::ballot::{Member, MemberSet};
+use crate::datagram::{Datagram, DropReason, Header, Mismatch};
+use crate::instance::{Change, Cx, Instance, Outbox};
+use crate::message::{Message, NAME_MAX};
+use crate::proposer::Ownership;
+use crate::terms::{Group, MEMBERS_MAX, Terms};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::format;
+use alloc::vec::Vec;
+use cistern_link::setting::counts;
+use cistern_link::{ConfigError, Instant, Question, Rng, RoundTrip, TimerQueue};
+use core::time::Duration;
+
+/// What a member is told of its group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The spans; the same at every member.
+    pub terms: Terms,
+    /// The number of the group.
+    pub group_number: u64,
+    /// The number of the list of members.
+    pub list_number: u32,
+    /// The members by name, in the same order everywhere.
+    pub members: Vec<Vec<u8>>,
+    /// Which of them this is.
+    pub me: Member,
+    /// Whether an owner renews by WRITE alone: half the messages.
+    pub renew_by_write: bool,
+    /// Most resources that are known at once.
+    pub resources_max: usize,
+}
+
+impl Config {
+    fn check(&self) -> Result<(), ConfigError> {
+        self.terms.check()?;
+        counts("members", self.members.len() as u64, 1, MEMBERS_MAX.into(), "1 to 15")?;
+        counts("me", self.me, 0, (self.members.len() as u64).saturating_sub(1), "the place of a member in the list")?;
+        counts("resources-max", self.resources_max as u64, 1, 1 << 24, "1 to 16,777,216")?;
+        let distinct: BTreeSet<&Vec<u8>> = self.members.iter().collect();
+        let is_named = self.members.iter().all(|name| (1..=NAME_MAX).contains(&name.len()));
+        match is_named && distinct.len() == self.members.len() {
+            true => Ok(()),
+            false => Err(ConfigError {
+                setting: "members",
+                value: format!("{} names", self.members.len()),
+                rule: "different names of 1 to 200 bytes".into(),
+            }),
+        }
+    }
+}
+
+/// What the driver tells its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The resource is owned; each use asks [`Peer::owned`] first.
+    Acquired {
+        /// The resource.
+        name: Vec<u8>,
+        /// Token, and until when it is certain if nothing renews it.
+        ownership: Ownership,
+    },
+    /// The lease ended before it was renewed. The resource stays wanted.
+    Lost {
+        /// The resource.
+        name: Vec<u8>,
+        /// What it was.
+        ownership: Ownership,
+    },
+    /// A member is configured otherwise: nothing of it is believed. Told once for each difference.
+    Refused {
+        /// Which.
+        member: Member,
+        /// What differs.
+        mismatch: Mismatch,
+    },
+    /// Two processes act as this member at once.
+    Cloned {
+        /// Which.
+        member: Member,
+    },
+}
+
+/// Why a resource cannot be wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotTaken {
+    /// Its name is empty, or longer than 200 bytes.
+    Name,
+    /// As many resources as the configuration allows are in use.
+    Full,
+}
+
+/// Since when a member takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Started {
+    /// It takes part.
+    Yes,
+    /// It waits this long at least.
+    In(Duration),
+}
+
+#[derive(Debug)]
+struct Slot {
+    name: Vec<u8>,
+    instance: Instance,
+    /// When it last took part in anything.
+    touched: Instant,
+}
+
+/// Boot nonces that a member was seen with: the one in use and the one before; 0: none.
+#[derive(Clone, Copy, Debug, Default)]
+struct Nonces {
+    present: u64,
+    former: u64,
+}
+
+/// One process of a group.
+#[derive(Debug)]
+pub struct Peer {
+    header: Header,
+    resources_max: usize,
+    rng: Rng,
+    takes_part_at: Instant,
+    has_started: bool,
+    wall_ms: u64,
+    round_trip: RoundTrip,
+    ids: BTreeMap<Vec<u8>, u32>,
+    slots: Vec<Slot>,
+    swept: Instant,
+    /// The highest round of instances that were forgotten: no ballot is used twice.
+    round_floor: u64,
+    timers: TimerQueue<u32>,
+    outgoing: Vec<VecDeque<(u32, Message)>>,
+    events: VecDeque<Event>,
+    told: BTreeSet<(Member, Mismatch)>,
+    nonces: [Nonces; MEMBERS_MAX as usize],
+    cloned: MemberSet,
+}
+
+impl Peer {
+    /// A member that starts now, and takes part after the restart wait; the seed is one that nobody has used before.
+    ///
+    /// # Errors
+    /// The configuration is outside its bounds.
+    pub fn new(config: &Config, seed: [u8; 32], now: Instant) -> Result<Self, ConfigError> {
+        config.check()?;
+        let mut rng = Rng::from_seed(seed);
+        let members = u8::try_from(config.members.len()).unwrap_or(MEMBERS_MAX);
+        let nonce = rng.nonzero_u64().get();
+        let group = Group { terms: config.terms, members, me: config.me, nonce, renew_by_write: config.renew_by_write };
+        let list_hash = Header::hash_of(&config.members);
+        Ok(Self {
+            header: Header { group_number: config.group_number, list_number: config.list_number, list_hash, group },
+            resources_max: config.resources_max,
+            rng,
+            takes_part_at: now.plus(config.terms.restart_wait()),
+            has_started: false,
+            wall_ms: 0,
+            round_trip: RoundTrip::new(config.terms.lease / 8),
+            ids: BTreeMap::new(),
+            slots: Vec::new(),
+            swept: now,
+            round_floor: 0,
+            timers: TimerQueue::new(),
+            outgoing: (0..members).map(|_| VecDeque::new()).collect(),
+            events: VecDeque::new(),
+            told: BTreeSet::new(),
+            nonces: [Nonces::default(); _],
+            cloned: MemberSet::default(),
+        })
+    }
+
+    /// Tells the wall clock, in milliseconds since 1970: tokens that nobody remembers begin above it. Nothing else rests on it.
+    pub fn set_wall_clock(&mut self, wall_ms: u64) {
+        self.wall_ms = wall_ms;
+    }
+
+    /// Whether the restart wait is over.
+    #[must_use]
+    pub fn started(&self, now: Instant) -> Started {
+        match self.has_started || now.waited(self.takes_part_at) {
+            true => Started::Yes,
+            false => Started::In(now.until_waited(self.takes_part_at)),
+        }
+    }
+
+    /// Wants a resource: acquires it as soon as it can, and renews it until [`Self::release`].
+    ///
+    /// # Errors
+    /// Says why not.
+    pub fn acquire(&mut self, now: Instant, name: &[u8]) -> Result<(), NotTaken> {
+        let id = self.slot_of(now, name)?;
+        self.step(id, now, |instance, cx, _| {
+            instance.want(cx);
+            None
+        });
+        Ok(())
+    }
+
+    /// Stops wanting a resource. The caller has stopped using it: another may own it at once. `successor` is wished to be next.
+    pub fn release(&mut self, now: Instant, name: &[u8], successor: Option<Member>) {
+        if let Some(&id) = self.ids.get(name) {
+            self.step(id, now, |instance, cx, out| {
+                instance.release(cx, successor, out);
+                None
+            });
+        }
+    }
+
+    /// The ownership of a resource, if it is certain now: to be asked before each use, with a clock that was just read.
+    #[must_use]
+    pub fn owned(&self, now: Instant, name: &[u8]) -> Option<Ownership> {
+        self.slots[*self.ids.get(name)? as usize].instance.owned(now)
+    }
+
+    /// Who owns a resource, as far as this member knows: information, never a decision.
+    #[must_use]
+    pub fn owner(&self, now: Instant, name: &[u8]) -> Option<Member> {
+        self.slots[*self.ids.get(name)? as usize].instance.record(now).map(|record| record.tenure.member)
+    }
+
+    /// Takes a datagram from the address of `from`; `now` is read after the receive call returned.
+    ///
+    /// # Errors
+    /// Says why it changed nothing.
+    pub fn handle_datagram(&mut self, now: Instant, from: Member, datagram: &[u8]) -> Result<(), DropReason> {
+        let decoded = Datagram::decode(datagram, &self.header, from);
+        if let Err(DropReason::Mismatch(mismatch)) = decoded
+            && from < self.header.group.members
+            && self.told.insert((from, mismatch))
+        {
+            self.events.push_back(Event::Refused { member: from, mismatch });
+        }
+        let Datagram { nonce, messages } = decoded?;
+        self.note_nonce(from, nonce);
+        if self.started(now) != Started::Yes {
+            return Err(DropReason::Waiting);
+        }
+        for (name, message) in messages {
+            let Ok(id) = self.slot_of(now, name) else { continue };
+            if let Some(sent) = message.answered().and_then(|ballot| self.slots[id as usize].instance.sent_once(ballot)) {
+                self.round_trip.sample(now.since(sent));
+            }
+            self.step(id, now, |instance, cx, out| instance.receive(cx, from, nonce, message, out));
+        }
+        Ok(())
+    }
+
+    /// Says that the socket was found empty: the only place where timers run.
+    pub fn handle_drained(&mut self, now: Instant) {
+        if self.started(now) != Started::Yes {
+            return;
+        }
+        self.has_started = true;
+        while let Some(id) = self.timers.due(now) {
+            self.step(id, now, Instance::due);
+        }
+    }
+
+    /// Clears `buf`, fills it with the next datagram, and says to whom; `None` when there is nothing more.
+    pub fn poll_transmit(&mut self, buf: &mut Vec<u8>) -> Option<Member> {
+        let to = self.outgoing.iter().position(|queue| !queue.is_empty())?;
+        let member = Member::try_from(to).expect("members are few");
+        let slots = &self.slots;
+        let named = self.outgoing[to].iter().map(|(id, message)| (&slots[*id as usize].name[..], *message));
+        let count = Datagram::encode(buf, &self.header, member, named);
+        self.outgoing[to].drain(..count);
+        Some(member)
+    }
+
+    /// How long the driver may sleep if nothing comes; `None`: for ever.
+    #[must_use]
+    pub fn wake_after(&self, now: Instant) -> Option<Duration> {
+        match self.started(now) {
+            Started::In(span) => Some(span),
+            Started::Yes => self.timers.wake_after(now).map(|(span, _)| span),
+        }
+    }
+
+    /// What the user is to be told.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Finds or makes the instance of a resource.
+    fn slot_of(&mut self, now: Instant, name: &[u8]) -> Result<u32, NotTaken> {
+        if let Some(&id) = self.ids.get(name) {
+            return Ok(id);
+        }
+        if !(1..=NAME_MAX).contains(&name.len()) {
+            return Err(NotTaken::Name);
+        }
+        let slot = Slot { name: name.to_vec(), instance: Instance::above(self.round_floor), touched: now };
+        let id = match self.slots.len() < self.resources_max {
+            true => {
+                self.slots.push(slot);
+                self.slots.len() - 1
+            }
+            false => {
+                let id = self.forgettable(now).ok_or(NotTaken::Full)?;
+                self.ids.remove(&self.slots[id].name);
+                self.round_floor = self.round_floor.max(self.slots[id].instance.round());
+                self.slots[id] = Slot { instance: Instance::above(self.round_floor), ..slot };
+                id
+            }
+        };
+        let id = u32::try_from(id).map_err(|_| NotTaken::Full)?;
+        self.ids.insert(name.to_vec(), id);
+        Ok(id)
+    }
+
+    /// An instance that may be forgotten: it took part in nothing for the restart wait, as if it had started anew then.
+    fn forgettable(&mut self, now: Instant) -> Option<usize> {
+        let wait = self.header.group.terms.restart_wait();
+        // What is still to be sent names instances by their place.
+        if !now.waited(self.swept) || self.outgoing.iter().any(|queue| !queue.is_empty()) {
+            return None;
+        }
+        let is_idle = |slot: &Slot| now.waited(slot.touched.plus(wait)) && !slot.instance.is_busy();
+        let found = self.slots.iter().position(is_idle);
+        if found.is_none() {
+            self.swept = now.plus(wait / 8);
+        }
+        found
+    }
+
+    /// Carries out one step of an instance, with what it sends, tells and waits for.
+    fn step(&mut self, id: u32, now: Instant, step: impl FnOnce(&mut Instance, &Cx<'_>, &mut Outbox) -> Option<Change>) {
+        let cx = Cx {
+            group: &self.header.group,
+            now,
+            rto: self.round_trip.rto(),
+            random: self.rng.next_u64(),
+            least_token: self.wall_ms.saturating_mul(256),
+        };
+        let mut out = Outbox::new();
+        let slot = &mut self.slots[id as usize];
+        slot.touched = slot.touched.max(now);
+        let change = step(&mut slot.instance, &cx, &mut out);
+        for (to, message) in out {
+            to.iter().for_each(|member| self.outgoing[usize::from(member)].push_back((id, message)));
+        }
+        match change {
+            Some(Change::Acquired(ownership)) => self.events.push_back(Event::Acquired { name: slot.name.clone(), ownership }),
+            Some(Change::Lapsed(ownership)) => self.events.push_back(Event::Lost { name: slot.name.clone(), ownership }),
+            None => {}
+        }
+        match slot.instance.deadline(now) {
+            Some(at) => self.timers.set(id, at, Question::LeaseOver),
+            None => {
+                self.timers.cancel(id);
+            }
+        }
+    }
+
+    /// Keeps the boot nonces that a member is seen with.
+    fn note_nonce(&mut self, from: Member, nonce: u64) {
+        let seen = &mut self.nonces[usize::from(from)];
+        if nonce == seen.present {
+            return;
+        }
+        if nonce == seen.former && !self.cloned.contains(from) {
+            self.cloned.insert(from);
+            self.events.push_back(Event::Cloned { member: from });
+        }
+        *seen = Nonces { present: nonce, former: seen.present };
+    }
+}

@@ -1,0 +1,95 @@
+//! What all members must agree on, and the spans that follow from it.
+
+use crate::ballot::Member;
+use crate::bugs::{self, Bug};
+use alloc::borrow::Cow;
+use alloc::format;
+use cistern_link::ConfigError;
+use cistern_link::setting::{counts, spans};
+use core::time::Duration;
+
+/// Most members of a group.
+pub const MEMBERS_MAX: u8 = 15;
+
+/// The spans of the group; the same at every member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// L: the length of a lease on its owner's clock.
+    pub lease: Duration,
+    /// δ: how much faster one member's clock may run than another's, in parts per million.
+    pub drift_ppm: u32,
+    /// ε: what reading and rounding of clocks may add.
+    pub epsilon: Duration,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self { lease: Duration::from_millis(500), drift_ppm: 10_000, epsilon: Duration::from_millis(1) }
+    }
+}
+
+impl Terms {
+    /// E: how long an acceptor keeps a record on its own clock, from the receipt of the WRITE: L(1+δ)+ε, rounded up.
+    #[must_use]
+    pub fn record_wait(&self) -> Duration {
+        if bugs::is(Bug::RecordForLease) { self.lease } else { self.longest_lease() }
+    }
+
+    /// W: how long a process that starts takes no part. As long as what it may have forgotten can matter: L(1+δ)+ε.
+    #[must_use]
+    pub fn restart_wait(&self) -> Duration {
+        match () {
+            () if bugs::is(Bug::NoRestartWait) => Duration::ZERO,
+            () if bugs::is(Bug::RestartWaitsLease) => self.lease,
+            () => self.longest_lease(),
+        }
+    }
+
+    /// The longest that a lease can last on the clock of another member.
+    fn longest_lease(&self) -> Duration {
+        let margin_ns = (self.lease.as_nanos() * u128::from(self.drift_ppm)).div_ceil(1_000_000);
+        self.lease + Duration::from_nanos(u64::try_from(margin_ns).unwrap_or(u64::MAX)) + self.epsilon
+    }
+
+    /// Checks the bounds.
+    ///
+    /// # Errors
+    /// A span is outside; whoever wrote the configuration is at fault.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        spans("lease", self.lease, Duration::from_millis(300), Duration::from_secs(60), "300 ms to 60 s")?;
+        counts("drift", self.drift_ppm, 3_000, 200_000, "3,000 to 200,000 ppm")?;
+        spans("epsilon", self.epsilon, Duration::from_micros(1), self.lease, "1 µs to the length of the lease")?;
+        let whole = |span: Duration| span.subsec_nanos().is_multiple_of(1_000);
+        match whole(self.lease) && whole(self.epsilon) {
+            true => Ok(()),
+            false => Err(ConfigError {
+                setting: "lease and epsilon",
+                value: format!("{:?}, {:?}", self.lease, self.epsilon),
+                rule: Cow::Borrowed("whole microseconds"),
+            }),
+        }
+    }
+}
+
+/// A member's place in its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// The spans.
+    pub terms: Terms,
+    /// How many members there are: 1 to [`MEMBERS_MAX`].
+    pub members: u8,
+    /// This one.
+    pub me: Member,
+    /// Its boot nonce: never 0, new with each start.
+    pub nonce: u64,
+    /// Whether an owner renews by WRITE alone.
+    pub renew_by_write: bool,
+}
+
+impl Group {
+    /// How many are more than half.
+    #[must_use]
+    pub const fn majority(&self) -> u8 {
+        self.members / 2 + 1
+    }
+}

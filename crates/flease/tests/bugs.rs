@@ -1,0 +1,55 @@
+//! Every deliberate bug is found by the model checker. One test: a bug is on in the whole process.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on says where, and what it found")]
+
+mod model;
+
+use cistern_flease::bugs::{self, Bug};
+use model::{Bounds, search};
+
+/// Bugs that are on together, how far to search, and what must be found.
+type Row = (&'static [Bug], Bounds, &'static str);
+
+const RULES: Bounds = Bounds::SMALL;
+const TWO: Bounds = Bounds { rules: false, ..RULES };
+const RESTART: Bounds = Bounds { restarts: 1, ..TWO };
+
+const FOUND: &[Row] = &[
+    (&[Bug::RecordForLease], Bounds { ticks: 1, ..TWO }, "two owners"),
+    (&[Bug::RecordForLease], RULES, "a record does not last L(1+δ)+ε"),
+    (&[Bug::NoRestartWait], Bounds { ticks: 0, ..RESTART }, "two owners"),
+    (&[Bug::RestartWaitsLease], Bounds { ticks: 1, ..RESTART }, "two owners"),
+    (&[Bug::NoRestartWait], Bounds { restarts: 1, ..RULES }, "took part before the restart wait was over"),
+    (&[Bug::AnswersCounted], Bounds { ticks: 0, ..TWO }, "two owners"),
+    (&[Bug::LapseIgnored], Bounds { ticks: 2, ..TWO }, "two owners"),
+    (&[Bug::LeaseFromWrite], RULES, "a lease counts from later than its first message"),
+    (&[Bug::OwnCountsAsOpen], Bounds { attempts: [2, 0], ..RULES }, "OWN for what the READ did not name"),
+    (&[Bug::PromiseNotKept], RULES, "a WRITE below the promise was taken"),
+    (&[Bug::PromiseNotKept, Bug::LiveRecordReplaced], Bounds { ticks: 0, ..TWO }, "two owners"),
+    (&[Bug::LiveRecordReplaced], RULES, "a live record was replaced"),
+    (&[Bug::PromiseUnderRecord], RULES, "a promise was raised under a live record"),
+    (&[Bug::ReleaseBeforeStopping], Bounds { releases: 1, ticks: 0, ..TWO }, "two owners"),
+    (&[Bug::ReleaseOfAnyTenure], Bounds { attempts: [2, 0], releases: 1, ..RULES }, "a RELEASE freed the record of another tenure"),
+    (&[Bug::WriteBack], RULES, "the lease of another is written"),
+];
+
+#[test]
+fn every_bug_is_found() {
+    find(FOUND);
+    let planted: Vec<Bug> = FOUND.iter().flat_map(|(bugs, ..)| *bugs).copied().collect();
+    assert!(Bug::ALL.iter().all(|bug| planted.contains(bug)), "a bug without a row");
+}
+
+fn find(rows: &[Row]) {
+    for (bugs, bounds, expected) in rows {
+        bugs::choose(bugs);
+        let from = std::time::Instant::now();
+        let outcome = search(bounds);
+        bugs::choose(&[]);
+        let Some((what, schedule)) = outcome.violation else {
+            panic!("{bugs:?}: nothing in {} states, complete: {}", outcome.states, outcome.is_complete);
+        };
+        println!("{bugs:?}: {what}, depth {}, {} states, {:?}", schedule.len(), outcome.states, from.elapsed());
+        assert_eq!(what, *expected, "{bugs:?}: {schedule:#?}");
+    }
+}
