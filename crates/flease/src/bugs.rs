@@ -42,6 +42,8 @@ bugs! {
     ReleaseBeforeStopping,
     /// Who is refused by a record writes it back, as the paper does.
     WriteBack,
+    /// A TAKEN that echoes an earlier transmission counts for the newest.
+    EarlierEchoCounts,
     /// The end of an ownership is not looked at when an answer renews it, nor by who asks for it.
     LapseIgnored,
 }

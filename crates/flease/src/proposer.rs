@@ -48,9 +48,10 @@ pub struct Ownership {
     pub is_token_remembered: bool,
     /// Certain until either clock reaches this.
     pub until: Instant,
-    /// Of the newest renewal, and of which transmission.
+    /// Of the newest attempt that succeeded.
     pub ballot: Ballot,
-    transmission: u32,
+    /// Of the newest WRITE under that ballot; above 0 where owners renew by WRITE alone.
+    pub transmission: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,7 +196,9 @@ impl Proposer {
             }
             (Phase::Reading { .. } | Phase::Writing { .. }, Message::Held { rest_us, .. }) => attempt.refuse(from, rest_us),
             (Phase::Reading { .. } | Phase::Writing { .. }, Message::Lower { .. }) => attempt.refuse(from, 0),
-            (Phase::Writing { transmission, .. }, Message::Taken { transmission: echoed, .. }) if echoed == *transmission => {
+            (Phase::Writing { transmission, .. }, Message::Taken { transmission: echoed, .. })
+                if echoed == *transmission || bugs::is(Bug::EarlierEchoCounts) =>
+            {
                 attempt.agree(from);
             }
             _ => return Step::None,

@@ -31,6 +31,11 @@ const FOUND: &[Row] = &[
     (&[Bug::ReleaseBeforeStopping], Bounds { releases: 1, ticks: 0, ..TWO }, "two owners"),
     (&[Bug::ReleaseOfAnyTenure], Bounds { attempts: [2, 0], releases: 1, ..RULES }, "a RELEASE freed the record of another tenure"),
     (&[Bug::WriteBack], RULES, "the lease of another is written"),
+    (
+        &[Bug::EarlierEchoCounts],
+        Bounds { attempts: [3, 0], ticks: 1, renew_by_write: true, ..RULES },
+        "a lease counts from a transmission that nobody echoed",
+    ),
 ];
 
 #[test]

@@ -393,6 +393,11 @@ fn rules(bounds: &Bounds, before: &Instance, process: &Process, sent: Sent, out:
         && before.owned(now) != Some(owned)
     {
         holds(owned.until.raw_ns <= process.attempted + bounds.lease, "a lease counts from later than its first message")?;
+        if let Message::Taken { transmission, .. } = sent.message
+            && before.owned(now).is_none_or(|before| before.until != owned.until)
+        {
+            holds(transmission == owned.transmission, "a lease counts from a transmission that nobody echoed")?;
+        }
         holds(before.record(now).is_none_or(|record| record.tenure.member == sent.to), "owned against its own record")?;
     }
     Ok(())
