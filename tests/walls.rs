@@ -68,7 +68,7 @@ struct Source {
 }
 
 /// Crates without parts.
-const PLAIN: [&str; 26] = [
+const PLAIN: [&str; 27] = [
     "crates/capture",
     "crates/cli",
     "crates/client",
@@ -80,6 +80,7 @@ const PLAIN: [&str; 26] = [
     "crates/run",
     "crates/seal",
     "crates/store",
+    "crates/store-etcd",
     "crates/text",
     "crates/trust",
     "crates/wire",

@@ -1,0 +1,20 @@
+//! The store on etcd: the server's `Load` and `Persist` on a cluster of etcd's own, which survives a host.
+//!
+//! Decides: what keeps a server that was replaced from writing anything, at any delay, and what becomes of writes whose outcome is not
+//! known ([`Sequencer`], sans-I/O, which a model of etcd tests under every order of answers); how etcd's limits are met.
+//! Place in the walk: beside `cistern-store`, behind the same seam.
+//! Invariant: as of every store: batches become durable in their order, each whole or not at all, and an answer is of a state that
+//! holds every batch reported durable before the question was asked.
+//! Leaves to others: leases, locks and elections, of which none of etcd's is used; what keys and values mean (`cistern_server::store`).
+//!
+//! Reading order: `txn`, `record` (what is in etcd), `sequencer`, `chunk`.
+
+pub mod bugs;
+mod chunk;
+mod record;
+mod sequencer;
+mod txn;
+
+pub use record::{Identity, Keyspace, end_of};
+pub use sequencer::{Event, Reason, Sequencer};
+pub use txn::{Answer, Compare, Entry, Header, Op, Outcome, Txn};

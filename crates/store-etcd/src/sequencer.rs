@@ -1,0 +1,477 @@
+//! The one writer of a store in etcd: what is asked next, and what follows from each answer. Sans-I/O.
+//!
+//! Decides: that the fence is written before anything is loaded, what each transaction compares, that one is under way at a time, when a
+//! batch is durable, and when this server is over for good.
+//! Invariants: every transaction that writes compares the owner's revision, and the value of the sequence that the one before has left;
+//! a step is decided by a definite answer alone, never by silence or a read, and is asked again in identical form until then, so that a late
+//! copy of it does nothing; nothing is loaded before a committed journal is finished.
+//! Leaves to others: when and where a step is asked again (`client`), what fits into a transaction (`chunk`).
+//!
+//! ```text
+//! LOOK ──▶ FENCE ──▶ journal finished, rests of others removed ──▶ ready ──▶ COMMIT ──▶ COMMIT ...
+//!   ▲        │ somebody was faster                                    │  a batch too large for one: parts, commit point, parts applied
+//!   └────────┘                                                        └─ VERIFY, when nothing is written
+//! ```
+
+use crate::bugs::{self, Bug};
+use crate::chunk::{Group, from_part, gather, to_part};
+use crate::record::{Identity, Journal, Keyspace, Sequence};
+use crate::txn::{Answer, Compare, Entry, Header, Op, Outcome, Txn};
+use bytes::Bytes;
+use cistern_server::store::{Batch, BatchId};
+use cistern_wire::StoreId;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+/// What a writer says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It owns the store, which may be loaded now.
+    Ready {
+        /// The store.
+        store: StoreId,
+        /// Whether another start had it before, of which a server may still run.
+        had_owner: bool,
+    },
+    /// This batch and all before it are durable, and what is loaded from now on has them.
+    Durable(BatchId),
+    /// It is over for good: nothing more is written.
+    Over(Reason),
+}
+
+/// Why a writer is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// There is no store under the prefix.
+    Missing,
+    /// What is there cannot be used, in words.
+    Foreign(String),
+    /// Another server has taken the store: who, in its own words.
+    Superseded(String),
+    /// etcd is another than that in which the store was written: it was restored.
+    Restored,
+    /// etcd has gone back to an earlier revision.
+    WentBack,
+    /// Something that cannot be, in words.
+    Broken(String),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str("there is no store under this prefix; `cisternd init` makes it"),
+            Self::Foreign(what) => write!(f, "{what}; nothing was changed"),
+            Self::Superseded(by) => write!(f, "another server has taken the store ({by}), so this one ends; nothing acknowledged is lost"),
+            Self::Restored => f.write_str(
+                "this etcd is another cluster than the one in which the store was written, as after a restore from a snapshot; if it \
+                 is to take its place, run `cisternd restored` on it first",
+            ),
+            Self::WentBack => f.write_str(
+                "etcd has gone back to an earlier revision, as after a restore from a snapshot; if that was wanted, run `cisternd restored` on it first",
+            ),
+            Self::Broken(what) => write!(f, "{what}; nothing acknowledged is lost"),
+        }
+    }
+}
+
+/// Who owns the store, since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Looking,
+    Fencing,
+    /// What earlier owners have left is finished.
+    Recovering,
+    Ready,
+    Over,
+}
+
+/// Something that is written by one transaction.
+#[derive(Debug)]
+struct Move {
+    ops: Vec<Op>,
+    /// Whether it is a COMMIT: the sequence is raised, with this journal. Else it is a part that is laid ready.
+    raises: Option<Option<Journal>>,
+    /// The batch that is durable then.
+    done: Option<BatchId>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Look,
+    Fence,
+    Fetch,
+    Write { after: Option<Sequence>, done: Option<BatchId> },
+    Verify,
+}
+
+#[derive(Debug)]
+struct Step {
+    number: u64,
+    kind: Kind,
+    txn: Arc<Txn>,
+    /// Newest revision seen when it was first asked.
+    floor: u64,
+}
+
+/// The writer of a store.
+#[derive(Debug)]
+pub struct Sequencer {
+    keys: Keyspace,
+    /// What is written as owner; no other start has the same.
+    name: Bytes,
+    phase: Phase,
+    identity: Option<Identity>,
+    /// What LOOK saw: the identity's bytes, and the owner's revision; then the own one.
+    seen: (Bytes, u64),
+    had_owner: bool,
+    /// The sequence as it is in etcd.
+    at: Option<Sequence>,
+    /// There is something under the prefix of journals that is no part of a committed one.
+    has_rests: bool,
+    steps: VecDeque<Step>,
+    number: u64,
+    moves: VecDeque<Move>,
+    waiting: VecDeque<Batch>,
+    wants_verify: bool,
+    revision: u64,
+    events: VecDeque<Event>,
+}
+
+/// Steps under way at a time.
+fn steps_max(phase: Phase) -> usize {
+    if bugs::is(Bug::TwoInFlight) && phase == Phase::Ready { 2 } else { 1 }
+}
+
+impl Sequencer {
+    /// Of a server that calls itself `name`, which no other start does.
+    #[must_use]
+    pub fn new(keys: Keyspace, name: Bytes) -> Self {
+        Self {
+            keys,
+            name,
+            phase: Phase::Looking,
+            identity: None,
+            seen: (Bytes::new(), 0),
+            had_owner: false,
+            at: None,
+            has_rests: false,
+            steps: VecDeque::new(),
+            number: 0,
+            moves: VecDeque::new(),
+            waiting: VecDeque::new(),
+            wants_verify: false,
+            revision: 0,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// A batch to be made durable after all before it.
+    pub fn push(&mut self, batch: Batch) {
+        self.waiting.push_back(batch);
+    }
+
+    /// Asks, when nothing is under way, whether this server still has the store.
+    pub fn verify(&mut self) {
+        self.wants_verify = self.phase == Phase::Ready;
+    }
+
+    /// What is to be asked now, by its number: to be asked again, unchanged, until [`Self::answered`] gives true. Begins it if nothing
+    /// is under way.
+    pub fn step(&mut self) -> Option<(u64, Arc<Txn>)> {
+        if self.steps.len() < steps_max(self.phase)
+            && let Some((kind, txn)) = self.next()
+        {
+            self.number += 1;
+            self.steps.push_back(Step { number: self.number, kind, txn: Arc::new(txn), floor: self.revision });
+        }
+        self.steps.back().map(|step| (step.number, Arc::clone(&step.txn)))
+    }
+
+    /// What became of a copy of a step; whether the step is decided by it, or was before.
+    pub fn answered(&mut self, number: u64, outcome: Outcome) -> bool {
+        let Some(at) = self.steps.iter().position(|step| step.number == number) else { return true };
+        let answer = match outcome {
+            Outcome::Answered(answer) => answer,
+            Outcome::Refused(why) => {
+                self.over(Reason::Broken(format!("etcd refuses what the server writes: {why}")));
+                return true;
+            }
+            Outcome::NoSpace if bugs::is(Bug::NoSpaceIsFailed) => return self.forget(at),
+            Outcome::Unknown if bugs::is(Bug::UnknownIsFailed) => return self.forget(at),
+            Outcome::Unknown if bugs::is(Bug::UnknownIsDone) => Answer {
+                header: Header { cluster: self.identity.map_or(0, |identity| identity.cluster), revision: self.revision },
+                succeeded: true,
+                found: Vec::new(),
+            },
+            Outcome::Unknown | Outcome::NoSpace => return false,
+        };
+        let Some(Step { kind, floor, .. }) = self.steps.remove(at) else { return true };
+        if self.believes(answer.header, floor) {
+            match kind {
+                Kind::Look => self.looked(&answer),
+                Kind::Fence => self.fenced(&answer),
+                Kind::Fetch => self.fetched(answer),
+                Kind::Write { after, done } => self.wrote(after, done, &answer),
+                Kind::Verify => {
+                    if self.owns(&answer) {
+                        self.wants_verify = false;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether an answer is of the etcd that this store was written in, not older than what was known when it was asked for. Else
+    /// the server is over. For reads, too, of which the floor is [`Self::revision`] when they were sent.
+    pub fn believes(&mut self, header: Header, floor: u64) -> bool {
+        if self.identity.is_some_and(|identity| identity.cluster != header.cluster) && !bugs::is(Bug::ClusterNotCompared) {
+            self.over(Reason::Restored);
+            return false;
+        }
+        if header.revision < floor && !bugs::is(Bug::ClusterNotCompared) {
+            self.over(Reason::WentBack);
+            return false;
+        }
+        self.revision = self.revision.max(header.revision);
+        true
+    }
+
+    /// Newest revision seen.
+    #[must_use]
+    pub const fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The next event, in order.
+    pub fn event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Whether everything pushed is durable.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.steps.is_empty() && self.moves.is_empty() && self.waiting.is_empty()
+    }
+
+    fn over(&mut self, reason: Reason) {
+        if self.phase != Phase::Over {
+            self.phase = Phase::Over;
+            self.steps.clear();
+            self.events.push_back(Event::Over(reason));
+        }
+    }
+
+    /// What a server does that takes what may have been executed for failed.
+    fn forget(&mut self, at: usize) -> bool {
+        if self.steps.remove(at).is_some_and(|step| matches!(step.kind, Kind::Write { .. })) {
+            self.moves.clear();
+        }
+        true
+    }
+}
+
+/// What is asked.
+impl Sequencer {
+    fn next(&mut self) -> Option<(Kind, Txn)> {
+        let keys = &self.keys;
+        let look = || vec![Op::Get(keys.owner()), Op::Get(keys.sequence()), Op::Any(keys.journals())];
+        match self.phase {
+            Phase::Over => None,
+            Phase::Looking => {
+                let then = vec![Op::Get(keys.identity()), Op::Get(keys.owner())];
+                Some((Kind::Look, Txn { then, ..Txn::default() }))
+            }
+            Phase::Fencing => {
+                let compares =
+                    vec![Compare::Revision(keys.owner(), self.seen.1), Compare::Value(keys.identity(), Some(self.seen.0.clone()))];
+                let mut then = vec![Op::Put(keys.owner(), self.name.clone())];
+                then.extend(look());
+                Some((Kind::Fence, Txn { compares, then, otherwise: look() }))
+            }
+            Phase::Recovering if self.moves.is_empty() => match self.at.and_then(|at| at.journal) {
+                Some(journal) => {
+                    let then = vec![Op::Get(keys.owner()), Op::Get(keys.part(journal.of, journal.next))];
+                    Some((Kind::Fetch, Txn { then, ..Txn::default() }))
+                }
+                None => {
+                    self.moves.push_back(Move { ops: vec![Op::Clear(keys.journals())], raises: Some(None), done: None });
+                    self.write()
+                }
+            },
+            Phase::Recovering => self.write(),
+            Phase::Ready => {
+                if self.moves.is_empty()
+                    && let Some(group) = gather(&self.keys, &mut self.waiting)
+                {
+                    self.moves = self.moves_of(group);
+                }
+                if !self.moves.is_empty() {
+                    return self.write();
+                }
+                let then = vec![Op::Get(self.keys.owner())];
+                self.wants_verify.then(|| (Kind::Verify, Txn { then, ..Txn::default() }))
+            }
+        }
+    }
+
+    /// One COMMIT, or the parts of a journal, its commit point, and COMMITs that each apply a part and remove it.
+    fn moves_of(&self, group: Group) -> VecDeque<Move> {
+        let Group { mut chunks, last } = group;
+        if let [only] = &mut chunks[..] {
+            return [Move { ops: std::mem::take(only), raises: Some(None), done: Some(last) }].into();
+        }
+        let of = (self.seen.1, self.at.filter(|at| at.owner == self.seen.1).map_or(0, |at| at.number) + 1);
+        let parts = u32::try_from(chunks.len()).unwrap_or(u32::MAX);
+        let key = |part| self.keys.part(of, part);
+        let mut moves = VecDeque::with_capacity(2 * chunks.len() + 1);
+        for (part, ops) in (1..).zip(&chunks) {
+            moves.push_back(Move { ops: vec![Op::Put(key(part), to_part(ops))], raises: None, done: None });
+        }
+        moves.push_back(Move { ops: Vec::new(), raises: Some(Some(Journal { of, next: 1, last: parts })), done: None });
+        for (part, mut ops) in (1..).zip(chunks) {
+            ops.push(Op::Delete(key(part)));
+            let journal = (part < parts).then_some(Journal { of, next: part + 1, last: parts });
+            moves.push_back(Move { ops, raises: Some(journal), done: journal.is_none().then_some(last) });
+        }
+        moves
+    }
+
+    /// The next move as a transaction; it is taken, for it is asked until it is decided.
+    fn write(&mut self) -> Option<(Kind, Txn)> {
+        let Move { ops, raises, done } = self.moves.pop_front()?;
+        let (keys, at) = (&self.keys, self.under_way().or(self.at));
+        let mut then = Vec::with_capacity(ops.len() + 1);
+        let after = raises.map(|journal| {
+            let number = at.filter(|at| at.owner == self.seen.1).map_or(0, |at| at.number) + 1;
+            Sequence { owner: self.seen.1, number, journal }
+        });
+        then.extend(after.map(|after| Op::Put(keys.sequence(), after.to_bytes())));
+        then.extend(ops);
+        let mut compares = vec![Compare::Revision(keys.owner(), self.seen.1), Compare::Value(keys.sequence(), at.map(|at| at.to_bytes()))];
+        let is_applied = at.is_some_and(|at| at.journal.is_some());
+        compares.retain(|compare| match compare {
+            _ if is_applied && bugs::is(Bug::JournalNotCompared) => false,
+            Compare::Revision(..) => !bugs::is(Bug::OwnerNotCompared),
+            Compare::Value(..) => !bugs::is(Bug::SequenceNotCompared),
+        });
+        let otherwise = vec![Op::Get(keys.owner()), Op::Get(keys.sequence())];
+        Some((Kind::Write { after, done }, Txn { compares, then, otherwise }))
+    }
+
+    /// What a step under way makes of the sequence.
+    fn under_way(&self) -> Option<Sequence> {
+        self.steps.back().and_then(|step| if let Kind::Write { after, .. } = step.kind { after } else { None })
+    }
+}
+
+/// What follows from an answer.
+impl Sequencer {
+    fn looked(&mut self, answer: &Answer) {
+        let [identity, owner] = &answer.found[..] else { return self.over(broken("etcd has not answered what was asked")) };
+        let Some(identity) = identity else { return self.over(Reason::Missing) };
+        match Identity::from_bytes(&identity.value) {
+            Ok(known) => self.identity = Some(known),
+            Err(what) => return self.over(Reason::Foreign(what)),
+        }
+        self.had_owner |= owner.is_some();
+        self.seen = (identity.value.clone(), owner.as_ref().map_or(0, |owner| owner.revision));
+        if self.believes(answer.header, 0) {
+            self.phase = Phase::Fencing;
+            if bugs::is(Bug::LoadedBeforeFence) {
+                self.tell_ready();
+            }
+        }
+    }
+
+    fn fenced(&mut self, answer: &Answer) {
+        let [owner, sequence, rests] = &answer.found[..] else { return self.over(broken("etcd has not answered what was asked")) };
+        // Not executed, or an earlier copy was.
+        let Some(owner) = owner.as_ref().filter(|owner| owner.value == self.name) else {
+            self.phase = Phase::Looking;
+            return;
+        };
+        self.seen.1 = owner.revision;
+        match sequence.as_ref().map(|sequence| Sequence::from_bytes(&sequence.value)) {
+            Some(None) => return self.over(broken("the sequence of the store is damaged")),
+            Some(known) => self.at = known,
+            None => self.at = None,
+        }
+        self.has_rests = rests.is_some();
+        self.phase = Phase::Recovering;
+        if bugs::is(Bug::JournalLoadedOver) {
+            self.has_rests = false;
+        }
+        self.recovered();
+    }
+
+    fn fetched(&mut self, answer: Answer) {
+        if !self.owns(&answer) {
+            return;
+        }
+        let Some(journal) = self.at.and_then(|at| at.journal) else { return };
+        let part = answer.found.into_iter().nth(1).flatten();
+        let Some(mut ops) = part.and_then(|part| from_part(part.value)) else {
+            return self.over(broken(&format!("part {} of the journal of an earlier server is missing or damaged", journal.next)));
+        };
+        ops.push(Op::Delete(self.keys.part(journal.of, journal.next)));
+        let rest = (journal.next < journal.last).then_some(Journal { next: journal.next + 1, ..journal });
+        self.moves.push_back(Move { ops, raises: Some(rest), done: None });
+    }
+
+    fn wrote(&mut self, after: Option<Sequence>, done: Option<BatchId>, answer: &Answer) {
+        if !answer.succeeded {
+            if !self.owns(answer) {
+                return;
+            }
+            let found = answer.found.get(1).and_then(|sequence| Sequence::from_bytes(&sequence.as_ref()?.value));
+            // An earlier copy was executed.
+            if after.is_none() || found != after {
+                let (found, at) = (found.map(|found| found.number), self.at.map(|at| at.number));
+                return self.over(broken(&format!("somebody else has written the store: COMMIT {found:?} is there, not {at:?}")));
+            }
+        }
+        let had_journal = self.at.is_some_and(|at| at.journal.is_some());
+        self.at = after.or(self.at);
+        self.events.extend(done.map(Event::Durable));
+        if self.phase == Phase::Recovering {
+            self.has_rests &= had_journal;
+            self.recovered();
+        }
+    }
+
+    /// Whether the owner that an answer shows is this server; else it is over.
+    fn owns(&mut self, answer: &Answer) -> bool {
+        let owner = answer.found.first().and_then(Option::as_ref);
+        if owner.is_some_and(|owner| owner.revision == self.seen.1) || bugs::is(Bug::OwnerNotCompared) {
+            return true;
+        }
+        self.over(Reason::Superseded(owner.map_or_else(|| "its owner was removed".to_owned(), words)));
+        false
+    }
+
+    fn recovered(&mut self) {
+        let has_journal = self.at.is_some_and(|at| at.journal.is_some()) && !bugs::is(Bug::JournalLoadedOver);
+        if !has_journal && !self.has_rests {
+            self.phase = Phase::Ready;
+            if !bugs::is(Bug::LoadedBeforeFence) {
+                self.tell_ready();
+            }
+        }
+    }
+
+    fn tell_ready(&mut self) {
+        if let Some(identity) = self.identity {
+            self.events.push_back(Event::Ready { store: identity.store, had_owner: self.had_owner });
+        }
+    }
+}
+
+fn broken(what: &str) -> Reason {
+    Reason::Broken(what.to_owned())
+}
+
+fn words(owner: &Entry) -> String {
+    String::from_utf8_lossy(&owner.value).into_owned()
+}
