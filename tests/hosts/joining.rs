@@ -16,7 +16,9 @@ const EXAMPLE: &str = "10.0.0.1:7311";
 /// What it has on the server's host, and then on which host (of server and other).
 const SERVER: [&str; 2] =
     ["cisternd init --new-cluster --address 10.0.0.1:7311 ./store", "cisternd --store ./store --listen 10.0.0.1:7311 &"];
-const JOIN: [(Side, &str); 3] = [
+const BY_LINE: [(Side, &str); 2] = [(Side::Server, "cistern admin invite web-1"), (Side::Other, "cistern join LINE")];
+/// As docs/operating.md has it for hosts without a network between them and the operator.
+const BY_FILES: [(Side, &str); 3] = [
     (Side::Other, "cistern join --request > web-1.request"),
     (Side::Server, "cistern admin admit web-1.request > web-1.grant"),
     (Side::Other, "cistern join --grant web-1.grant"),
@@ -81,12 +83,16 @@ fn carry(from: &Person<'_>, to: &Person<'_>) {
     }
 }
 
-#[test]
-fn the_commands_of_the_readme_lead_from_nothing_to_a_lock_on_two_hosts() {
-    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
-    let stands: Vec<&str> = readme.lines().map(|line| line.split(" #").next().unwrap_or_default().trim()).collect();
-    let lines = SERVER.into_iter().chain(JOIN.map(|(_, line)| line)).chain(USE);
-    lines.for_each(|line| assert!(stands.contains(&line), "README.md does not have it: {line}"));
+/// That a document has these lines as they are.
+fn stand_in(document: &str, lines: impl IntoIterator<Item = &'static str>) {
+    let path = format!("{}/{document}", env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(path).unwrap();
+    let stands: Vec<&str> = text.lines().map(|line| line.split(" #").next().unwrap_or_default().trim()).collect();
+    lines.into_iter().for_each(|line| assert!(stands.contains(&line), "{document} does not have it: {line}"));
+}
+
+/// From nothing to a lock on both hosts.
+fn joins_by(lines: &[(Side, &str)]) {
     let Some(network) = Network::of(&["server", "web"]) else { return };
     let (here, there) = (Person::on(network.host("server")), Person::on(network.host("web")));
     let address = here.host.server().to_string();
@@ -99,9 +105,10 @@ fn the_commands_of_the_readme_lead_from_nothing_to_a_lock_on_two_hosts() {
     let mut refused = there.prepared("cistern ls / --timeout 2s --server 10.0.0.1:7311", &address);
     let refused = there.host.place().run(move || refused.output().unwrap());
     assert!(!refused.status.success(), "who has not joined is not served: {}", said(&refused));
-    for (side, line) in JOIN {
-        let (own, other) = if side == Side::Server { (&here, &there) } else { (&there, &here) };
-        own.done(line, &address);
+    let mut printed = String::new();
+    for (side, line) in lines {
+        let (own, other) = if *side == Side::Server { (&here, &there) } else { (&there, &here) };
+        printed = own.done(&line.replace("LINE", printed.trim()), &address);
         carry(own, other);
     }
     let mut tokens = Vec::new();
@@ -115,4 +122,16 @@ fn the_commands_of_the_readme_lead_from_nothing_to_a_lock_on_two_hosts() {
     let named = here.done("cistern admin agents --json", &address);
     let with_keys = named.lines().filter(|line| serde_json::from_str::<Value>(line).unwrap()["key"].is_string()).count();
     assert_eq!(with_keys, 2, "the operator, and who has joined: {named}");
+}
+
+#[test]
+fn the_commands_of_the_readme_lead_from_nothing_to_a_lock_on_two_hosts() {
+    stand_in("README.md", SERVER.into_iter().chain(BY_LINE.map(|(_, line)| line)).chain(USE));
+    joins_by(&BY_LINE);
+}
+
+#[test]
+fn a_host_without_a_way_to_the_server_joins_by_files() {
+    stand_in("docs/operating.md", BY_FILES.map(|(_, line)| line));
+    joins_by(&BY_FILES);
 }

@@ -21,6 +21,7 @@ mod durable;
 mod failure;
 mod files;
 mod first_hour;
+mod joining;
 mod lease;
 mod linearizable;
 mod locked_path;

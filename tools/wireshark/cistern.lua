@@ -16,7 +16,7 @@ types["RawHeader"] = { is = "structure", name = "RawHeader",
 }
 types["u16"] = { is = "number", bytes = 2, signed = false, shown = "decimal" }
 types["MessageHeader"] = { is = "structure", name = "MessageHeader",
-  { name = "kind", type = types["u8"], shown = "words", words = { [1] = "HELLO", [2] = "CHALLENGE", [3] = "WELCOME", [4] = "REFUSE", [6] = "CONFIRM", [7] = "OPENED", [8] = "KNOWN", [16] = "KEEPALIVE", [17] = "RELEASE", [19] = "CANCEL", [20] = "END_SESSION", [21] = "PATH_CHALLENGE", [22] = "PATH_RESPONSE", [32] = "DEMAND", [33] = "GRANT", [34] = "WAIT_OVER", [35] = "PROBE", [36] = "WATCH_EVENT", [40] = "RECEIPT", [48] = "RECLAIM", [49] = "RECLAIM_COMPLETE", [50] = "OUTCOME", [64] = "LOOKUP", [65] = "GETATTR", [66] = "SETATTR", [67] = "READDIR", [68] = "CREATE", [69] = "MKDIR", [70] = "SYMLINK", [71] = "LINK", [72] = "UNLINK", [73] = "RMDIR", [74] = "RENAME", [75] = "MKREALM", [76] = "SETQUOTA", [77] = "LIST_REALMS", [80] = "READ", [81] = "STAGE", [82] = "WRITE", [83] = "BATCH", [84] = "GETXATTR", [85] = "LISTXATTR", [86] = "SETXATTR", [87] = "REMOVEXATTR", [96] = "LOCK", [98] = "LIST_LOCKS", [99] = "SERVER_STATUS", [100] = "WATCH", [101] = "UNWATCH", [128] = "ACK", [129] = "PENDING", [130] = "QUEUED", [131] = "RESULT", [132] = "NACK", [133] = "ALIVE", [134] = "RELEASED", [135] = "CANCELLED", [136] = "ENDED", [137] = "HINT" }, doc = "Code of the message's kind." },
+  { name = "kind", type = types["u8"], shown = "words", words = { [1] = "HELLO", [2] = "CHALLENGE", [3] = "WELCOME", [4] = "REFUSE", [6] = "CONFIRM", [7] = "OPENED", [8] = "KNOWN", [9] = "JOIN", [10] = "JOINED", [11] = "ROSTER", [12] = "ROSTER_PART", [16] = "KEEPALIVE", [17] = "RELEASE", [19] = "CANCEL", [20] = "END_SESSION", [21] = "PATH_CHALLENGE", [22] = "PATH_RESPONSE", [32] = "DEMAND", [33] = "GRANT", [34] = "WAIT_OVER", [35] = "PROBE", [36] = "WATCH_EVENT", [40] = "RECEIPT", [48] = "RECLAIM", [49] = "RECLAIM_COMPLETE", [50] = "OUTCOME", [64] = "LOOKUP", [65] = "GETATTR", [66] = "SETATTR", [67] = "READDIR", [68] = "CREATE", [69] = "MKDIR", [70] = "SYMLINK", [71] = "LINK", [72] = "UNLINK", [73] = "RMDIR", [74] = "RENAME", [75] = "MKREALM", [76] = "SETQUOTA", [77] = "LIST_REALMS", [80] = "READ", [81] = "STAGE", [82] = "WRITE", [83] = "BATCH", [84] = "GETXATTR", [85] = "LISTXATTR", [86] = "SETXATTR", [87] = "REMOVEXATTR", [96] = "LOCK", [98] = "LIST_LOCKS", [99] = "SERVER_STATUS", [100] = "WATCH", [101] = "UNWATCH", [128] = "ACK", [129] = "PENDING", [130] = "QUEUED", [131] = "RESULT", [132] = "NACK", [133] = "ALIVE", [134] = "RELEASED", [135] = "CANCELLED", [136] = "ENDED", [137] = "HINT" }, doc = "Code of the message's kind." },
   { name = "reserved", type = types["u8"], doc = "Reserved; 0." },
   { name = "length", type = types["u16"], doc = "Bytes of the body." },
 }
@@ -104,6 +104,33 @@ types["Known"] = { is = "structure", name = "Known",
   { name = "serial", type = types["u64"], doc = "The control message." },
   { name = "echo", type = types["u64"], doc = "Packet number of the transmission answered." },
   { name = "session", type = types["SessionId"], doc = "The session that goes on." },
+}
+types["Join"] = { is = "structure", name = "Join",
+  { name = "serial", type = types["u64"], doc = "Number of the control message in its session, from 1." },
+}
+types["JoinOutcome"] = { is = "code", bytes = 1, shown = "words", words = { [0] = "joined", [1] = "the invite is good no more", [2] = "the invite was used by another key", [3] = "the key was revoked", [4] = "the name is taken", [5] = "the server has reached a limit" } }
+types["Joined"] = { is = "structure", name = "Joined",
+  { name = "serial", type = types["u64"], doc = "The control message." },
+  { name = "echo", type = types["u64"], doc = "Packet number of the transmission answered." },
+  { name = "outcome", type = types["JoinOutcome"], doc = "What became of it; unless it is `joined`, the next three fields are zero." },
+  { name = "principal", type = types["u32"], doc = "The number of its principal." },
+  { name = "name", type = types["bytes8"], doc = "The name of its principal." },
+  { name = "cluster", type = types["32 bytes"], doc = "The cluster's public key, which signs its rosters." },
+  { name = "used_s", type = types["u64"], doc = "When another key used the invite last, in seconds since 1970; 0 unless it is `spent`." },
+  { name = "used_from", type = types["16 bytes"], doc = "From where it did: an IPv6 address, or an IPv4 one mapped into IPv6." },
+}
+types["RosterAsk"] = { is = "structure", name = "RosterAsk",
+  { name = "serial", type = types["u64"], doc = "Number of the control message in its session, from 1." },
+  { name = "offset", type = types["u16"], doc = "Of its first byte." },
+}
+types["bytes16"] = { is = "bytes", prefix = 2, shown = "bytes" }
+types["RosterPart"] = { is = "structure", name = "RosterPart",
+  { name = "serial", type = types["u64"], doc = "The control message." },
+  { name = "echo", type = types["u64"], doc = "Packet number of the transmission answered." },
+  { name = "version", type = types["u32"], doc = "Its version; 0: the server has none. Parts of different versions do not fit together." },
+  { name = "length", type = types["u16"], doc = "Bytes of the whole." },
+  { name = "offset", type = types["u16"], doc = "Where this part begins." },
+  { name = "part", type = types["bytes16"], doc = "At most 400 bytes." },
 }
 types["KeepAlive"] = { is = "structure", name = "KeepAlive",
   { name = "serial", type = types["u64"], doc = "Number of the control message in its session, from 1." },
@@ -281,7 +308,6 @@ types["Mkdir"] = { is = "structure", name = "Mkdir",
   { name = "gid", type = types["u32"], doc = "Group." },
   { name = "terms", type = types["Terms"], doc = "Locks, guard and expectations; in an item of a batch [`Terms::NONE`](crate::Terms::NONE)." },
 }
-types["bytes16"] = { is = "bytes", prefix = 2, shown = "bytes" }
 types["Symlink"] = { is = "structure", name = "Symlink",
   { name = "ask", type = types["Ask"], doc = "The request; in an item of a batch [`Ask::NONE`](crate::Ask::NONE)." },
   { name = "dir", type = types["ObjectId"], doc = "The directory." },
@@ -805,6 +831,10 @@ local kinds = {
   [6] = { name = "CONFIRM", field = "confirm", direction = "agent", lane = "Control", renews = false, body = types["Confirm"] },
   [7] = { name = "OPENED", field = "opened", direction = "server", lane = "Renewal", renews = true, body = types["Opened"] },
   [8] = { name = "KNOWN", field = "known", direction = "server", lane = "Answer", renews = false, body = types["Known"] },
+  [9] = { name = "JOIN", field = "join", direction = "agent", lane = "Control", renews = false, body = types["Join"] },
+  [10] = { name = "JOINED", field = "joined", direction = "server", lane = "Answer", renews = false, body = types["Joined"] },
+  [11] = { name = "ROSTER", field = "roster", direction = "agent", lane = "Control", renews = false, body = types["RosterAsk"] },
+  [12] = { name = "ROSTER_PART", field = "roster_part", direction = "server", lane = "Answer", renews = false, body = types["RosterPart"] },
   [16] = { name = "KEEPALIVE", field = "keepalive", direction = "agent", lane = "Control", renews = false, body = types["KeepAlive"] },
   [17] = { name = "RELEASE", field = "release", direction = "agent", lane = "Control", renews = false, body = types["Release"] },
   [19] = { name = "CANCEL", field = "cancel", direction = "agent", lane = "Control", renews = false, body = types["Cancel"] },

@@ -10,6 +10,7 @@
 //! | `locks`, `cache` | which locks are held, who holds them here, who waits; what is cached under them |
 //! | `users` | what holders of locks are told of the lease, and watchers of changes |
 //! | `tasks` | how commands are carried out, from cache or by the server |
+//! | `joiner` | a machine of its own: how a key joins a cluster |
 //! | [`api`], [`config`], `keys`, `lease`, `call`, `stats` | vocabulary that every part may use |
 //!
 //! Invariant of the whole: nothing is used, shown or granted locally outside a lease that the server renewed (`wire-spec.md` 11.1).
@@ -28,6 +29,7 @@ mod agent;
 mod cache;
 mod call;
 mod eviction;
+mod joiner;
 mod keys;
 mod lease;
 mod locks;
@@ -39,6 +41,7 @@ mod users;
 
 pub use agent::{Agent, Identity};
 pub use config::CacheLimits;
+pub use joiner::{JoinRefused, Joiner, Membership};
 pub use keys::Keys;
 
 pub use stats::Drops;

@@ -68,6 +68,13 @@ impl fmt::Display for InviteId {
     }
 }
 
+/// Who wants to join, by which invite.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Joiner {
+    pub(crate) invite: InviteId,
+    pub(crate) key: [u8; 32],
+}
+
 /// What a principal may do in one realm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rights(u8);

@@ -28,6 +28,7 @@ mod field;
 mod handshake;
 mod header;
 mod ids;
+mod joining;
 mod locks;
 mod names;
 mod notice;
@@ -59,6 +60,7 @@ pub use field::{Bytes8, Bytes16, Fault, Field, List, ListIter, Malformed, Reader
 pub use handshake::{Challenge, Claim, Confirm, FormerClaim, FormerFate, Hello, Known, Opened, Refuse, RefuseReason, SessionFate, Welcome};
 pub use header::{Form, Header, MessageHeader, RawHeader};
 pub use ids::{AgentId, Ask, Expect, Generation, Handle, Held, LockClass, LockId, Mode, ObjectId, Realm, SessionId, StoreId, Terms, Want};
+pub use joining::{Join, JoinOutcome, Joined, RosterAsk, RosterPart};
 pub use locks::{Holder, ListLocks, Lock, LockRow, LockWait, RowState, ServerStatus, Standing};
 pub use names::{Create, Entry, Link, Lookup, Mkdir, ReadDir, Rename, RenameRule, Rmdir, Symlink, Unlink, is_name};
 pub use notice::{Demand, Grant, Keep, Probe, Receipt, ReceiptAnswer, WaitOver, WatchEvent};

@@ -8,7 +8,7 @@
 use crate::field::{Fault, Field, Malformed, Reader, Writer};
 use crate::ids::{Ask, Terms};
 use crate::shape::{FieldInfo, Shape};
-use crate::{answer, attr, batch, content, control, handshake, locks, names, notice, realm, recovery, watch, xattr};
+use crate::{answer, attr, batch, content, control, handshake, joining, locks, names, notice, realm, recovery, watch, xattr};
 use alloc::vec::Vec;
 
 /// Who sends a message.
@@ -246,6 +246,10 @@ registry! {
     0x06 Confirm       "CONFIRM"        Agent  Control          handshake::Confirm<'a>;
     0x07 Opened        "OPENED"         Server Renewal          handshake::Opened<'a>;
     0x08 Known         "KNOWN"          Server Answer           handshake::Known;
+    0x09 Join          "JOIN"           Agent  Control          joining::Join;
+    0x0A Joined        "JOINED"         Server Answer           joining::Joined<'a>;
+    0x0B Roster        "ROSTER"         Agent  Control          joining::RosterAsk;
+    0x0C RosterPart    "ROSTER_PART"    Server Answer           joining::RosterPart<'a>;
     // Control: section 6.3.
     0x10 KeepAlive     "KEEPALIVE"      Agent  Control          control::KeepAlive;
     0x11 Release       "RELEASE"        Agent  Control          control::Release<'a>;

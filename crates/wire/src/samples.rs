@@ -11,14 +11,14 @@ use crate::sealed::{
 use crate::{
     Ack, AgentId, Alive, Ask, Attr, Batch, BatchFailed, Bytes8, Bytes16, CacheGrant, Cancel, CancelOutcome, Cancelled, Challenge, Changed,
     Claim, Confirm, Create, Data, Demand, Done, Effect, EndReason, EndSession, Ended, Entry, Expect, Failed, Fate, FormerClaim, FormerFate,
-    Generation, GetAttr, GetXattr, Grant, Granted, Handle, Held, Hello, Hint, Holder, Item, ItemResult, Keep, KeepAlive, Known, Limit,
-    Limited, Link, List, ListLocks, ListRealms, ListXattr, Listing, Lock, LockClass, LockId, LockRefused, LockRow, LockRows, LockWait,
-    Lookup, MakeRealm, Message, Mkdir, Mode, Nack, NackReason, ObjectId, ObjectKind, Opened, Outcome, OutcomeTold, PathChallenge,
-    PathResponse, Pending, Probe, Queued, Read, ReadDir, Realm, RealmRow, RealmRows, Receipt, ReceiptAnswer, Reclaim, ReclaimComplete,
-    ReclaimItem, Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseItem, Released, ReleasedItem, RemoveXattr, Rename,
-    RenameRule, Reply, RequestResult, Rmdir, RowState, ServerReport, ServerStatus, SessionFate, SessionId, SetAttr, SetMask, SetQuota,
-    SetXattr, Stage, Standing, Stated, Status, StoreId, Symlink, Terms, Unlink, Unwatch, WaitOver, Walked, Want, Watch, WatchEvent,
-    Watched, Welcome, Write, Xattr, XattrNames, XattrRule,
+    Generation, GetAttr, GetXattr, Grant, Granted, Handle, Held, Hello, Hint, Holder, Item, ItemResult, Join, JoinOutcome, Joined, Keep,
+    KeepAlive, Known, Limit, Limited, Link, List, ListLocks, ListRealms, ListXattr, Listing, Lock, LockClass, LockId, LockRefused, LockRow,
+    LockRows, LockWait, Lookup, MakeRealm, Message, Mkdir, Mode, Nack, NackReason, ObjectId, ObjectKind, Opened, Outcome, OutcomeTold,
+    PathChallenge, PathResponse, Pending, Probe, Queued, Read, ReadDir, Realm, RealmRow, RealmRows, Receipt, ReceiptAnswer, Reclaim,
+    ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseItem, Released, ReleasedItem,
+    RemoveXattr, Rename, RenameRule, Reply, RequestResult, Rmdir, RosterAsk, RosterPart, RowState, ServerReport, ServerStatus, SessionFate,
+    SessionId, SetAttr, SetMask, SetQuota, SetXattr, Stage, Standing, Stated, Status, StoreId, Symlink, Terms, Unlink, Unwatch, WaitOver,
+    Walked, Want, Watch, WatchEvent, Watched, Welcome, Write, Xattr, XattrNames, XattrRule,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -257,6 +257,19 @@ fn handshake_samples() -> Vec<Message<'static>> {
             roster: 0,
         }),
         Message::Known(Known { serial: 1, echo: 2, session: SessionId(5) }),
+        Message::Join(Join { serial: 1 }),
+        Message::Joined(Joined {
+            serial: 1,
+            echo: 2,
+            outcome: JoinOutcome::Joined,
+            principal: 7,
+            name: Bytes8(b"web-1"),
+            cluster: [3; 32],
+            used_s: 0,
+            used_from: [0; 16],
+        }),
+        Message::Roster(RosterAsk { serial: 2, offset: 400 }),
+        Message::RosterPart(RosterPart { serial: 2, echo: 3, version: 4, length: 405, offset: 400, part: Bytes16(b"parts") }),
     ]
 }
 

@@ -143,6 +143,8 @@ codes! {
         Stopping = 3 "the server is stopping",
         /// The server cannot resume this session.
         Resume = 4 "the session cannot be resumed",
+        /// The server knows no such invite.
+        Invite = 5 "the invite is good no more",
     }
 }
 

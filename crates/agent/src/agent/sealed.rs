@@ -70,8 +70,8 @@ impl Agent {
             SealedRefusal::Version => RefuseReason::Version,
             SealedRefusal::Busy => RefuseReason::Busy,
             SealedRefusal::Stopping => RefuseReason::Stopping,
-            // This agent resumes nothing.
-            SealedRefusal::Resume => return self.dropped(Dropped::StrayHandshake),
+            // This agent resumes nothing, and names no invite.
+            SealedRefusal::Resume | SealedRefusal::Invite => return self.dropped(Dropped::StrayHandshake),
         };
         if self.answer_to(refuse.handshake, refuse.echo).is_none() {
             return self.dropped(Dropped::StrayHandshake);

@@ -9,6 +9,7 @@ mod doubt;
 mod foreign;
 mod guards;
 mod idle;
+mod joining;
 mod locking;
 mod many;
 mod nacks;

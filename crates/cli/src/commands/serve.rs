@@ -341,7 +341,7 @@ fn set_up(
         Server::new(now, wall_clock(), id, config, seed().map_err(|e| internal(&e))?).map_err(|e| Failure::usage(e.to_string()))?;
     revoked.tell(&mut server, now);
     let (sealing, server) = match keys {
-        Some(keys) => Sealing::start(keys, key_log, server, &bell).map(|(sealing, server)| (Some(sealing), server))?,
+        Some(keys) => Sealing::start(keys, key_log, server, &bell, now).map(|(sealing, server)| (Some(sealing), server))?,
         None => (None, server),
     };
     let backups = Backups::new(bell.clone());

@@ -12,8 +12,8 @@ use cistern_wire::sealed::{
     SealedRefuse, SealedResume, SealedWelcome, WelcomePayload, Zeros, prologue,
 };
 use cistern_wire::{
-    Alive, Direction, Fate, Form, Header, KeepAlive, Message, Nack, NackReason, Packer, SessionId, open_payload_sample,
-    welcome_payload_sample,
+    Alive, Bytes8, Bytes16, Direction, Fate, Form, Header, Join, JoinOutcome, Joined, KeepAlive, Message, Nack, NackReason, Packer,
+    RosterAsk, RosterPart, SessionId, open_payload_sample, welcome_payload_sample,
 };
 use expect_test::expect_file;
 use std::fmt::Write as _;
@@ -229,6 +229,26 @@ fn records(book: &mut Book, chain: &Chain) {
     assert!(agent.takes(GENERATION, &next_answer) && agent.takes(GENERATION, &ended));
 }
 
+/// What is said in a session to join in.
+fn joining(book: &mut Book, chain: &Chain) {
+    let (mut host, mut server, now) = (Side::new(chain, Direction::Agent), Side::new(chain, Direction::Server), Duration::ZERO);
+    let (serial, echo, outcome, cluster) = (1, 1, JoinOutcome::Joined, [0xCC; 32]);
+    let joined = Joined { serial, echo, outcome, principal: 7, name: Bytes8(b"web-1"), cluster, used_s: 0, used_from: [0; 16] };
+    let part = RosterPart { serial: 2, echo: 2, version: 4, length: 5, offset: 0, part: Bytes16(b"bytes") };
+    let said = [
+        (false, "JOIN, packet 1", Message::Join(Join { serial })),
+        (true, "JOINED, packet 1", Message::Joined(joined)),
+        (false, "ROSTER, packet 2", Message::Roster(RosterAsk { serial: 2, offset: 0 })),
+        (true, "ROSTER_PART, packet 2", Message::RosterPart(part)),
+    ];
+    for (from_server, name, message) in said {
+        let (from, to) = if from_server { (&mut server, &mut host) } else { (&mut host, &mut server) };
+        let record = from.send(now, message);
+        assert!(to.takes(now, &record));
+        book.line(name, &record);
+    }
+}
+
 fn resumption(book: &mut Book, parties: &Parties) {
     book.part("resumption of that session");
     let (start, sample) = (StartKey::from_bytes([0x55; 32]), open_payload_sample());
@@ -260,6 +280,7 @@ fn refusals(book: &mut Book, parties: &Parties) {
     let (handshake, mac1) = (HANDSHAKE, [0; MAC_LEN]);
     let refuse = SealedRefuse { handshake, echo: 2, reason: SealedRefusal::Resume, reserved: Zeros, retry_ms: 0, room: Zeros, mac1 };
     book.line("REFUSE", &parties.datagram(0, 1, refuse));
+    book.line("REFUSE, of an invite that is not known", &parties.datagram(0, 2, SealedRefuse { reason: SealedRefusal::Invite, ..refuse }));
     book.line("HINT", &parties.datagram(SESSION.0, 1, SealedHint { echo: 3, mac1 }));
 }
 
@@ -276,6 +297,7 @@ fn vectors_of_the_specification_are_those_of_the_code() {
     let invited =
         opening(&mut book, &parties, "OPEN, WELCOME with an invitation of secret 99..99", ([0x88; 8], &Psk::of_invite(&[0x99; 16])));
     book.line("c_0", invited.expose());
+    joining(&mut book, &invited);
     refusals(&mut book, &parties);
     expect_file![concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/vectors/sealed.txt")].assert_eq(&book.0);
 }

@@ -12,7 +12,7 @@ use cistern_link::{Instant, Path, Rng};
 use cistern_seal::cookie::{COOKIE_LEN, Worth};
 use cistern_seal::key::KeyId;
 use cistern_seal::work::{JobId, Opening as Secret, SealWork};
-use cistern_seal::{Cookies, FirstCheck, Psk, PublicKey};
+use cistern_seal::{Cookies, FirstCheck, PublicKey};
 use cistern_wire::sealed::{SealedOpen, prologue};
 use core::fmt;
 use core::ops::Range;
@@ -57,7 +57,6 @@ pub(crate) enum Entered {
 /// All that a server keeps of handshakes of which nobody has decided anything yet.
 pub(crate) struct Gate {
     keys: Vec<(KeyId, FirstCheck)>,
-    secrets: HashMap<[u8; 8], Psk>,
     cookies: Cookies,
     /// What the boot clock is shown shifted by: how long this machine has been up is nobody's business.
     shift: Duration,
@@ -85,7 +84,6 @@ impl Gate {
         rng.fill(&mut key);
         Self {
             keys: keys.iter().map(|key| (KeyId::of(key), FirstCheck::of(key))).collect(),
-            secrets: HashMap::new(),
             cookies: Cookies::new(key, now.uptime() + shift),
             shift,
             jobs: HashMap::new(),
@@ -95,15 +93,6 @@ impl Gate {
             turns: VecDeque::new(),
             shares: HashMap::new(),
         }
-    }
-
-    /// A secret that agents may mix in, by its id; that of zeros is no secret.
-    pub(crate) fn know_secret(&mut self, id: [u8; 8], secret: Psk) {
-        self.secrets.insert(id, secret);
-    }
-
-    pub(crate) fn secret(&self, id: [u8; 8]) -> Option<Psk> {
-        if id == [0; 8] { Some(Psk::none()) } else { self.secrets.get(&id).cloned() }
     }
 
     /// The check of the key that a datagram names, if it is one of this server's and the datagram was made for it.

@@ -46,6 +46,7 @@ const fn least(kind: Kind) -> u16 {
         Kind::Write | Kind::SetAttr | Kind::SetQuota | Kind::SetXattr | Kind::RemoveXattr => 2_000,
         Kind::Link | Kind::Unlink | Kind::Rmdir | Kind::Rename => 2_000,
         Kind::Reclaim | Kind::ReclaimComplete => 1_000,
+        Kind::Roster => 700,
         _ => 400,
     }
 }

@@ -10,6 +10,7 @@ use crate::presence::Change;
 use crate::principals::PrincipalId;
 use crate::requests::{Call, TaskId};
 use crate::server::answers::Repeatable;
+use crate::server::join_session::JoinAsked;
 use crate::server::{Phase, Server};
 use crate::sessions::SessionKey;
 use crate::sessions::standing::Event;
@@ -39,6 +40,8 @@ pub(crate) enum OnDurable {
     Resume(TaskId),
     /// A session's record: what is made in it may leave.
     Opened(SessionKey),
+    /// A key that has joined.
+    Joined(JoinAsked, PrincipalId),
     /// A session's end: its locks may be freed (section 11.3).
     Ended(SessionKey),
     /// A block of tokens.
@@ -128,6 +131,7 @@ impl Server {
                     OnDurable::Reply { call, reply, repeatable } => self.reply(call, &reply, repeatable),
                     OnDurable::Resume(id) => self.durable_for(id, batch),
                     OnDurable::Opened(key) => self.recorded(key),
+                    OnDurable::Joined(asked, who) => self.tell_joined(asked, who),
                     OnDurable::Ended(key) => {
                         self.change(key, Event::Durable);
                     }

@@ -49,7 +49,7 @@ pub struct Joined {
 
 /// Why a key does not join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotJoined {
+pub(crate) enum NotJoined {
     /// The invite expired, was withdrawn, or never was.
     Unknown,
     /// All its uses are spent; another key had the last one:
@@ -121,34 +121,33 @@ impl Server {
         self.invites.iter()
     }
 
-    /// The secret that OPEN names by an invite's id, if the invite is good.
-    pub fn invite_secret(&mut self, now: Instant, id: InviteId) -> Option<[u8; 16]> {
-        self.step(now, |server| {
-            server.tend_invites();
-            server.invites.get(id).map(|invite| invite.secret)
-        })
-    }
-
     /// Registers a key that came with an invite, from an address, in a session that was opened with the invite's secret.
     ///
     /// # Errors
     /// [`NotJoined`]: it is not registered, and nothing is spent.
-    pub fn join(&mut self, now: Instant, id: InviteId, key: [u8; 32], from: IpAddr) -> Result<Joined, NotJoined> {
-        self.step(now, |server| {
-            server.tend_invites();
-            if let Some(known) = server.registered(&key) {
-                return known;
+    pub(crate) fn join_key(&mut self, id: InviteId, key: [u8; 32], from: IpAddr) -> Result<Joined, NotJoined> {
+        self.tend_invites();
+        if let Some(known) = self.registered(&key) {
+            return known;
+        }
+        match self.invites.judge(id, &key) {
+            Judgement::Admit => self.spend(id, key, from).map_err(NotJoined::Refused),
+            Judgement::Spent { at_s, from: first } => {
+                warn!("{}: invite {id} came again, from {from}; it was used from {first} at {at_s} by another key", self.who);
+                Err(NotJoined::Spent { at_s, from: first })
             }
-            match server.invites.judge(id, &key) {
-                Judgement::Admit => server.spend(id, key, from).map_err(NotJoined::Refused),
-                Judgement::Spent { at_s, from: first } => {
-                    warn!("{}: invite {id} came again, from {from}; it was used from {first} at {at_s} by another key", server.who);
-                    Err(NotJoined::Spent { at_s, from: first })
-                }
-                // A principal is never forgotten, so its key would have been known.
-                Judgement::Again(_) | Judgement::Unknown => Err(NotJoined::Unknown),
-            }
-        })
+            // A principal is never forgotten, so its key would have been known.
+            Judgement::Again(_) | Judgement::Unknown => Err(NotJoined::Unknown),
+        }
+    }
+
+    /// An invite that has not expired: one look-up, for whoever knows the server's key may ask.
+    pub(crate) fn good_invite(&mut self, id: InviteId) -> Option<&InviteRecord> {
+        let clock = self.clock_s();
+        if self.invites.get(id)?.expires_s <= clock {
+            self.tend_invites();
+        }
+        self.invites.get(id)
     }
 
     /// Registers a key by an operator's word, or finds it registered.

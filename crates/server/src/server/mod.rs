@@ -11,6 +11,7 @@ mod delivery;
 mod durability;
 mod execute;
 mod handshake;
+pub(crate) mod join_session;
 pub(crate) mod joining;
 mod lifecycle;
 mod long;
@@ -41,6 +42,7 @@ use crate::principals::Principals;
 use crate::requests::Tasks;
 use crate::scheduler::Scheduler;
 use crate::server::durability::OnDurable;
+use crate::server::join_session::ServerRoster;
 use crate::server::lifecycle::Pending;
 use crate::server::long::LongSessions;
 use crate::server::presence::Removals;
@@ -175,6 +177,8 @@ pub struct Server {
     namespace: Namespace,
     principals: Principals,
     invites: Invites,
+    /// What hosts that join are told of the cluster; none: nothing.
+    roster: Option<Box<ServerRoster>>,
     /// Keys that are revoked whatever the store says.
     revoked_elsewhere: Vec<[u8; 32]>,
     stages: Stages,
@@ -240,6 +244,7 @@ impl Server {
             namespace: Namespace::new(config.namespace),
             principals: Principals::default(),
             invites: Invites::new(now),
+            roster: None,
             revoked_elsewhere: Vec::new(),
             stages: Stages::new(config.stages),
             ephemerals: Ephemerals::default(),

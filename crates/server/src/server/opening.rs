@@ -62,6 +62,9 @@ impl Server {
             Freshness::Stale => return self.drop_datagram(path, Dropped::StalePacket),
             Freshness::Ahead => return self.drop_datagram(path, Dropped::PacketAhead),
         }
+        if let Some(joiner) = half.sealed.as_ref().and_then(|sealed| sealed.joiner) {
+            return self.joining_record(path, (header.session, header.packet), joiner, &datagram);
+        }
         let confirm = match datagram.messages().next() {
             Some(Message::Confirm(confirm)) if confirm.former.len() > FORMER_MAX => return self.drop_datagram(path, Dropped::BadHello),
             Some(Message::Confirm(confirm)) => confirm,
@@ -191,7 +194,10 @@ impl Server {
         if let Some(grace) = self.grace.as_mut().filter(|_| former.iter().any(|told| told.fate == SessionFate::Reclaimable)) {
             grace.progressed(self.now);
         }
-        self.push_urgent(key, &Message::Opened(Opened { serial, echo, former: List::of(&former), resume: [0; 32], roster: 0 }));
+        self.push_urgent(
+            key,
+            &Message::Opened(Opened { serial, echo, former: List::of(&former), resume: [0; 32], roster: self.roster_version() }),
+        );
     }
 
     /// An agent that knows this store in a later life has met a newer server: this one may run on an old copy (section 11.6).

@@ -283,6 +283,7 @@ impl Server {
             Kind::EndSession => raw.read(|m| self.end_session(origin, m)),
             Kind::Receipt => raw.read(|m| self.receipt(origin, m)),
             Kind::Confirm => raw.read(|m| self.confirm(origin, m)),
+            Kind::Roster => raw.read(|m| self.roster_asked(origin, m)),
             // PATH_RESPONSE: what it proves was proven before anything of its datagram acted. The decoder lets no other through.
             _ => Taken::Done,
         }

@@ -5,10 +5,11 @@
 //! here; every answer is smaller than its cause. Leaves to others: cookies and bounds (`gate`), terms (`handshake`), CONFIRM (`opening`).
 
 use crate::gate::{Entered, Gate, Job};
-use crate::ids::Owner;
+use crate::ids::{Joiner, Owner};
 use crate::principals::PrincipalId;
 use crate::server::Server;
 use crate::server::handshake::{BUSY_RETRY_MS, terms};
+use crate::server::join_session::invite_of;
 use crate::sessions::half_open::{HalfOpen, Welcomed};
 use crate::stats::Dropped;
 use crate::transport::validation::CookieTime;
@@ -16,7 +17,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::{Instant, Path};
 use cistern_seal::work::{JobId, SealDone, SealWork};
-use cistern_seal::{Chain, Cipher, FirstCheck, Psk, PublicKey, Sealer, SessionKeys};
+use cistern_seal::{Chain, Cipher, FirstCheck, PublicKey, Sealer, SessionKeys};
 use cistern_wire::limits::VERSION;
 use cistern_wire::sealed::{
     MAC_LEN, OpenPayload, OpenStatus, SUITE, SealedChallenge, SealedDatagram, SealedHandshake, SealedHint, SealedKind, SealedOpen,
@@ -31,11 +32,6 @@ impl Server {
     pub fn sealed(mut self, keys: &[PublicKey], cipher: Cipher) -> Self {
         let gate = Gate::new(self.now, &mut self.rng, keys);
         Self { gate: Some(Box::new(gate)), cipher, ..self }
-    }
-
-    /// A secret that agents may name by `id` and mix in.
-    pub fn know_secret(&mut self, now: Instant, id: [u8; 8], secret: &Psk) {
-        self.step(now, |server| server.gate.iter_mut().for_each(|gate| gate.know_secret(id, secret.clone())));
     }
 
     /// The next work for a worker; what it makes of it comes back by [`Server::seal_done`]. Ask only for as much as can be done soon: what is
@@ -91,6 +87,9 @@ impl Server {
         if let Some(welcome) = self.half_open.welcome_again(now, path, open.handshake, &open.cookie) {
             let datagram = welcome.to_vec();
             return self.send_datagram(path, datagram);
+        }
+        if self.secret_of(open.psk_id).is_none() {
+            return self.refuse_sealed(cause, SealedRefusal::Invite);
         }
         let (Some(gate), Some(message)) = (self.gate.as_mut(), SealedKind::Open.message()) else {
             return;
@@ -156,19 +155,21 @@ impl Server {
         let Some((gate, job)) = self.gate.as_ref().and_then(|gate| Some((gate, gate.job(id)?))) else {
             return;
         };
-        let (Some(key), Ok(payload), Some(psk)) = (peer, OpenPayload::of(payload), gate.secret(job.psk_id)) else {
-            let path = job.path;
+        let (path, handshake, age, psk_id, cookie) = (job.path, job.handshake, gate.age(self.now, job), job.psk_id, job.cookie);
+        let (Some(key), Ok(payload), Some(psk)) = (peer, OpenPayload::of(payload), self.secret_of(psk_id)) else {
             return self.drop_job(id, path, Dropped::BadHello);
         };
-        let (path, handshake, age) = (job.path, job.handshake, gate.age(self.now, job));
         //= wire-spec.md#11-8-security
         //# Agent and server of a sealed session MUST each prove who they are; a key shared by several MUST be documented as one domain of
         //# trust.
         let principal = self.principals.of_key(key.as_bytes());
-        let welcomed = Welcomed { cookie: job.cookie, datagram: Vec::new() };
+        let joiner = invite_of(psk_id).map(|invite| Joiner { invite, key: *key.as_bytes() });
+        let welcomed = Welcomed { cookie, datagram: Vec::new(), joiner };
         let hello = hello_of(&payload, key.agent(payload.instance), handshake);
         let cookie = CookieTime::of(self.now, age);
         let admitted = match principal {
+            // Whether it may join is said to its JOIN.
+            _ if joiner.is_some() => Ok(PrincipalId::ANYBODY),
             None => Err(OpenStatus::UnknownKey),
             Some(principal) if self.is_revoked(principal) => Err(OpenStatus::Revoked),
             Some(principal) => {

@@ -6,7 +6,7 @@
 //! forgetting one costs its agent another handshake and nobody else anything. What is over is found when it is looked for: no timer runs.
 //! Leaves to others: what CONFIRM does (the machine).
 
-use crate::ids::{Owner, PrincipalId};
+use crate::ids::{Joiner, Owner, PrincipalId};
 use crate::sessions::session::Opening;
 use crate::transport::validation::{COOKIE_LEN, CookieTime};
 use alloc::boxed::Box;
@@ -45,6 +45,8 @@ pub(crate) struct Welcomed {
     pub(crate) cookie: [u8; COOKIE_LEN],
     /// WELCOME.
     pub(crate) datagram: Vec<u8>,
+    /// By which invite it asked, if it did: such a session never becomes another.
+    pub(crate) joiner: Option<Joiner>,
 }
 
 /// How many came before it.

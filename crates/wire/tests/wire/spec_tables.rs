@@ -4,8 +4,8 @@ use crate::spec_reader::size;
 use crate::spec_text::{self, Entry, Spec};
 use cistern_wire::{
     Ask, Attr, CacheGrant, CancelOutcome, Claim, Direction, DropReason, Effect, EndReason, Entry as DirEntry, Expect, Fate, FieldInfo,
-    FormerClaim, FormerFate, Held, Holder, Item, ItemResult, Keep, Kind, Lane, Limit, LockClass, LockId, LockRow, LockWait, Mode,
-    NackReason, ObjectKind, RealmRow, ReceiptAnswer, ReclaimItem, ReclaimedItem, RefuseReason, ReleaseItem, ReleasedItem, RenameRule,
+    FormerClaim, FormerFate, Held, Holder, Item, ItemResult, JoinOutcome, Keep, Kind, Lane, Limit, LockClass, LockId, LockRow, LockWait,
+    Mode, NackReason, ObjectKind, RealmRow, ReceiptAnswer, ReclaimItem, ReclaimedItem, RefuseReason, ReleaseItem, ReleasedItem, RenameRule,
     ReplyKind, RowState, SessionFate, SetMask, Standing, Stated, Status, Terms, Want, XattrRule, limits,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -164,7 +164,8 @@ fn codes_have_the_values_of_the_code() {
         Limit,
         Claim,
         SessionFate,
-        RefuseReason
+        RefuseReason,
+        JoinOutcome
     );
 }
 

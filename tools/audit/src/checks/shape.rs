@@ -46,7 +46,7 @@ pub(super) fn sizes(evidence: &Evidence<'_>, event: &Event, passage: Passage<'_>
     }
     for Raw { kind, body } in Raw::all(passage.payload) {
         let always = matches!(kind.lane(), Lane::Handshake | Lane::Control | Lane::Notice)
-            || matches!(kind, Kind::Nack | Kind::Opened | Kind::Known);
+            || matches!(kind, Kind::Nack | Kind::Opened | Kind::Known | Kind::Joined | Kind::RosterPart);
         if always {
             let alone = HEADER_LEN + MESSAGE_HEADER_LEN + body.len() + CHECKSUM_LEN;
             court.judge(Rule::ControlSize, alone <= DATAGRAM_MIN, event, None, || {

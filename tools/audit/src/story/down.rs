@@ -50,6 +50,12 @@ impl Story {
                     self.answer(seen, Kind::Known, m.serial, Some(m.echo));
                     self.goes_on(m.session);
                 }
+                Message::Joined(m) => {
+                    self.answer(seen, Kind::Joined, m.serial, Some(m.echo));
+                }
+                Message::RosterPart(m) => {
+                    self.answer(seen, Kind::RosterPart, m.serial, Some(m.echo));
+                }
                 Message::Ended(m) => self.told_ended(seen, m.serial, m.echo),
                 Message::Nack(m) => self.nack(seen, *m),
                 Message::Hint(m) => self.hint(seen, m.echo),
@@ -92,6 +98,8 @@ impl Story {
             Kind::Released => carried.kind == Kind::Release && carried.number == number,
             Kind::Cancelled => carried.kind == Kind::Cancel && carried.number == number,
             Kind::Ended => carried.kind == Kind::EndSession && carried.number == number,
+            Kind::Joined => carried.kind == Kind::Join && carried.number == number,
+            Kind::RosterPart => carried.kind == Kind::Roster && carried.number == number,
             Kind::Opened | Kind::Known => carried.kind == Kind::Confirm && carried.number == number,
             _ => true,
         };

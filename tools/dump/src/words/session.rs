@@ -4,7 +4,10 @@
 
 use super::{list, micros, millis, short, text};
 use cistern_wire::limits::FEATURE_VOLATILE;
-use cistern_wire::{Challenge, Confirm, EndReason, EndSession, Hello, Known, Opened, Refuse, RefuseReason, Welcome};
+use cistern_wire::{
+    Challenge, Confirm, EndReason, EndSession, Hello, JoinOutcome, Joined, Known, Opened, Refuse, RefuseReason, RosterPart, Welcome,
+};
+use std::net::Ipv6Addr;
 
 pub(super) fn hello(m: &Hello<'_>) -> String {
     let identity = m.agent.to_string();
@@ -59,6 +62,19 @@ pub(super) fn opened(m: &Opened<'_>) -> String {
 
 pub(super) fn known(m: &Known) -> String {
     format!("session {} is in good standing and goes on, this one is not opened; renews nothing", short(m.session))
+}
+
+pub(super) fn joined(m: &Joined<'_>) -> String {
+    match m.outcome {
+        JoinOutcome::Joined => format!("the key is principal {}, {}; durable", m.principal, text(m.name.0)),
+        JoinOutcome::Spent => format!("not joined: {}, at {} from {}", m.outcome, m.used_s, Ipv6Addr::from(m.used_from).to_canonical()),
+        JoinOutcome::Unknown | JoinOutcome::Revoked | JoinOutcome::NameTaken | JoinOutcome::Full => format!("not joined: {}", m.outcome),
+    }
+}
+
+pub(super) fn roster_part(m: &RosterPart<'_>) -> String {
+    let end = usize::from(m.offset) + m.part.0.len();
+    format!("bytes {} to {end} of the {} of roster {}; renews nothing", m.offset, m.length, m.version)
 }
 
 pub(super) fn end(m: &EndSession) -> String {

@@ -11,8 +11,9 @@ use cistern_credentials::{OPERATOR_FILE, ServerKeys};
 use cistern_driver::SealWorkers;
 use cistern_link::Instant;
 use cistern_seal::{Cipher, KeySink, PublicKey, SecretKey};
-use cistern_server::Server;
 use cistern_server::principals::Rights;
+use cistern_server::{Server, ServerRoster};
+use cistern_trust::Pinned;
 use cistern_wire::Realm;
 use std::path::Path;
 
@@ -22,6 +23,12 @@ use std::path::Path;
 /// They cannot be used: then nothing is served.
 pub(super) fn read_keys_of(state: &Path, insecure: bool) -> Result<Option<ServerKeys>, Failure> {
     if insecure { Ok(None) } else { Ok(ServerKeys::read(state)?) }
+}
+
+/// What agents are told of the cluster.
+fn roster_of(pinned: &Pinned) -> ServerRoster {
+    let (cluster, signed) = (*pinned.cluster().as_bytes(), pinned.signed());
+    ServerRoster { cluster, version: signed.roster().version, signed: signed.as_bytes().into() }
 }
 
 /// The name of the first operator.
@@ -40,7 +47,13 @@ impl Sealing {
     ///
     /// # Errors
     /// There is no room for a thread.
-    pub(super) fn start(keys: &ServerKeys, log: Option<&KeySink>, server: Server, bell: &Bell) -> Result<(Self, Server), Failure> {
+    pub(super) fn start(
+        keys: &ServerKeys,
+        log: Option<&KeySink>,
+        server: Server,
+        bell: &Bell,
+        now: Instant,
+    ) -> Result<(Self, Server), Failure> {
         let bell = bell.clone();
         let wake = move || {
             // Before the loop runs, nothing was asked.
@@ -51,7 +64,9 @@ impl Sealing {
         let workers = SealWorkers::start(&keys.keys, log, wake)
             .map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, format!("threads for handshakes: {e}")))?;
         let public: Vec<PublicKey> = keys.keys.iter().map(SecretKey::public).collect();
-        Ok((Self { workers, operator: keys.operator }, server.sealed(&public, Cipher::default())))
+        let mut server = server.sealed(&public, Cipher::default());
+        server.set_roster(now, roster_of(&keys.pinned));
+        Ok((Self { workers, operator: keys.operator }, server))
     }
 
     /// Admits the first operator, who may do everything, unless it is known or was revoked.

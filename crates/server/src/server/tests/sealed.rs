@@ -1,10 +1,11 @@
 //! The sealed mode: who costs the server a Diffie-Hellman, what opens a session, what a record must be.
 
 use super::world::{STORE, World, ms};
+use crate::invites::InviteId;
 use crate::principals::Rights;
 use crate::store::Counter;
 use crate::store::tests::disk::Disk;
-use crate::{Config, Dropped, Server};
+use crate::{Config, Dropped, NewInvite, Server, ServerRoster};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::{Machine as _, Path};
@@ -18,7 +19,8 @@ use cistern_wire::sealed::{
     WelcomePayload, Zeros, prologue,
 };
 use cistern_wire::{
-    AgentId, Bytes8, Confirm, Direction, EndReason, EndSession, Envelope, Form, Header, KeepAlive, List, Message, Packer, Realm, SessionId,
+    AgentId, Bytes8, Bytes16, Confirm, Direction, EndReason, EndSession, Envelope, Form, Header, Join, JoinOutcome, Joined, KeepAlive,
+    Kind, List, Message, Packer, Realm, RosterAsk, RosterPart, SessionId,
 };
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -107,7 +109,7 @@ impl Sealed {
         let record = peer.record(&[Confirm { serial: 1, former: List::of(&[]) }.into()]);
         let opened = self.say(peer.path, &record).pop().unwrap();
         let messages = peer.opened(&opened);
-        assert!(matches!(Message::decode(cistern_wire::Kind::Opened, &messages[0][4..]), Ok(Message::Opened(_))));
+        assert!(matches!(Message::decode(Kind::Opened, &messages[0][4..]), Ok(Message::Opened(_))));
     }
 }
 
@@ -171,22 +173,19 @@ impl Peer {
     }
 
     fn open(&mut self, cookie: [u8; 24]) -> Vec<u8> {
+        self.open_by(cookie, [0; 8], &Psk::none())
+    }
+
+    /// OPEN by a secret.
+    fn open_by(&mut self, cookie: [u8; 24], psk_id: [u8; 8], psk: &Psk) -> Vec<u8> {
         let (handshake, key_id) = (self.handshake, KeyId::of(&server_key().public()).0);
-        let open = SealedOpen {
-            handshake,
-            key_id,
-            cookie,
-            psk_id: [0; 8],
-            ephemeral: [0; 32],
-            agent_key: [0; 48],
-            payload: [0; 216],
-            mac1: [0; MAC_LEN],
-        };
+        let open =
+            SealedOpen { handshake, key_id, cookie, psk_id, ephemeral: [0; 32], agent_key: [0; 48], payload: [0; 216], mac1: [0; MAC_LEN] };
         let mut bytes = self.write(open);
         let sample = cistern_wire::open_payload_sample();
         let payload: [u8; OpenPayload::OPEN_LEN] = OpenPayload { label: Bytes8(b"peer"), instance: self.instance, ..sample }.padded();
         let server = server_key().public();
-        let message = self.holder.begin(&Beginning::Open(&server, &Psk::none()), &prologue(&bytes).unwrap(), &payload).unwrap();
+        let message = self.holder.begin(&Beginning::Open(&server, psk), &prologue(&bytes).unwrap(), &payload).unwrap();
         bytes[SealedKind::Open.message().unwrap()].copy_from_slice(&message);
         FirstCheck::of(&server).complete(&mut bytes);
         bytes
@@ -411,10 +410,10 @@ fn a_record_from_elsewhere_is_answered_by_a_challenge_of_the_path() {
     let there = server.say(elsewhere, &record);
     assert_eq!(there.len(), 1);
     assert!(there[0].len() < record.len());
-    assert_eq!(peer.opened(&there[0])[0][0], cistern_wire::Kind::PathChallenge.code());
+    assert_eq!(peer.opened(&there[0])[0][0], Kind::PathChallenge.code());
     assert!(server.sent.is_empty());
     let answer = server.say(peer.path, &record).pop().unwrap();
-    assert_eq!(peer.opened(&answer)[0][0], cistern_wire::Kind::Alive.code(), "its number was not noted");
+    assert_eq!(peer.opened(&answer)[0][0], Kind::Alive.code(), "its number was not noted");
 }
 
 #[test]
@@ -424,14 +423,14 @@ fn an_ended_session_answers_what_opens_and_is_new_and_no_other() {
     let late = peer.record(&[keep_alive(2)]);
     let end = peer.record(&[EndSession { serial: 3, reason: EndReason::Close }.into()]);
     let ended = server.say(peer.path, &end).pop().unwrap();
-    assert_eq!(peer.opened(&ended)[0][0], cistern_wire::Kind::Ended.code());
+    assert_eq!(peer.opened(&ended)[0][0], Kind::Ended.code());
     assert!(server.say(peer.path, &late).is_empty(), "it has a lower number");
     let record = peer.record(&[keep_alive(4)]);
     let mut forged = record.clone();
     *forged.last_mut().unwrap() ^= 1;
     assert!(server.say(peer.path, &forged).is_empty());
     let nack = server.say(peer.path, &record).pop().unwrap();
-    assert_eq!(peer.opened(&nack)[0][0], cistern_wire::Kind::Nack.code());
+    assert_eq!(peer.opened(&nack)[0][0], Kind::Nack.code());
     assert!(server.say(peer.path, &record).is_empty(), "a copy");
 }
 
@@ -448,4 +447,98 @@ fn an_unknown_session_is_answered_by_a_hint_that_is_smaller() {
     assert_eq!((datagram.header.session, body.echo), (SessionId(99), peer.packet));
     server.world.tick(ms(1_000));
     assert!(server.say(peer.path, &record[..48]).is_empty(), "as long as the answer");
+}
+
+const INVITE: [u8; 8] = [0, 0, 0, 0, 0, 0, 0, 7];
+
+/// The server has an invite for one host, and a roster.
+fn inviting() -> Sealed {
+    let mut server = Sealed::new();
+    let World { server: machine, now, .. } = &mut server.world;
+    let new = NewInvite {
+        id: InviteId(7),
+        secret: [9; 16],
+        name: (*b"web").into(),
+        operator: false,
+        rights: Vec::new(),
+        uses: 1,
+        within_s: 3_600,
+    };
+    machine.invite(*now, new).unwrap();
+    machine.set_roster(*now, ServerRoster { cluster: [3; 32], version: 4, signed: [5; 900].into() });
+    server.turn();
+    server
+}
+
+/// The peer has a session to join in.
+fn to_join(server: &mut Sealed, peer: &mut Peer) {
+    let cookie = peer.cookie(server);
+    let open = peer.open_by(cookie, INVITE, &Psk::of_invite(&[9; 16]));
+    let welcome = server.say(peer.path, &open).pop().unwrap();
+    assert_eq!(peer.welcomed(&welcome), OpenStatus::Opened, "whether it may join is told to its JOIN");
+}
+
+#[test]
+fn a_key_joins_in_a_session_that_is_good_for_nothing_else() {
+    let (mut server, mut peer, mut late) = (inviting(), Peer::new(20), Peer::new(21));
+    to_join(&mut server, &mut peer);
+    let confirm = peer.record(&[Confirm { serial: 1, former: List::of(&[]) }.into(), keep_alive(2)]);
+    assert!(server.say(peer.path, &confirm).is_empty());
+    let join = peer.record(&[Join { serial: 1 }.into()]);
+    // Nobody is told before it is durable.
+    server.world.deliver(peer.path, &join);
+    assert!(server.world.server.poll_transmit(server.world.now, &mut Vec::new()).is_none());
+    server.turn();
+    let (_, record) = server.sent.pop().unwrap();
+    let who = server.world.server.principal_named(b"web").unwrap();
+    let mut joined = Joined {
+        serial: 1,
+        echo: peer.packet,
+        outcome: JoinOutcome::Joined,
+        principal: who.0,
+        name: Bytes8(b"web"),
+        cluster: [3; 32],
+        used_s: 0,
+        used_from: [0; 16],
+    };
+    assert_eq!(peer.opened(&record), [Message::Joined(joined).to_bytes()]);
+    // All is durable by now.
+    server.turn();
+    let again = peer.record(&[Join { serial: 1 }.into()]);
+    joined.echo = peer.packet;
+    let answer = server.say(peer.path, &again).pop().unwrap();
+    assert_eq!(peer.opened(&answer), [Message::Joined(joined).to_bytes()], "the same again");
+    let ask = peer.record(&[RosterAsk { serial: 2, offset: 800 }.into()]);
+    let answer = server.say(peer.path, &ask).pop().unwrap();
+    let part = RosterPart { serial: 2, echo: peer.packet, version: 4, length: 900, offset: 800, part: Bytes16(&[5; 100]) };
+    assert_eq!(peer.opened(&answer), [Message::RosterPart(part).to_bytes()]);
+    assert!(server.world.server.sessions(server.world.now).is_empty(), "it was never a session");
+    // Another key is told where the line was used; it registers nothing.
+    to_join(&mut server, &mut late);
+    let join = late.record(&[Join { serial: 1 }.into()]);
+    let answer = server.say(late.path, &join).pop().unwrap();
+    let messages = late.opened(&answer);
+    let Ok(Message::Joined(refused)) = Message::decode(Kind::Joined, &messages[0][4..]) else { panic!("not JOINED") };
+    let SocketAddr::V4(first) = peer.path.remote else { panic!("it came by IPv4") };
+    assert_eq!((refused.outcome, refused.used_from, refused.principal), (JoinOutcome::Spent, first.ip().to_ipv6_mapped().octets(), 0));
+    let end = late.record(&[EndSession { serial: 2, reason: EndReason::Close }.into()]);
+    assert!(server.say(late.path, &end).is_empty());
+    let more = late.record(&[RosterAsk { serial: 3, offset: 0 }.into()]);
+    assert_eq!(server.say(late.path, &more).pop().unwrap().len(), SealedKind::Hint.datagram_len(), "it is forgotten");
+}
+
+#[test]
+fn without_the_secret_nobody_joins() {
+    let (mut server, mut peer) = (inviting(), Peer::new(20));
+    let cookie = peer.cookie(&mut server);
+    let open = peer.open_by(cookie, [8; 8], &Psk::of_invite(&[9; 16]));
+    let refused = server.say(peer.path, &open).pop().unwrap();
+    let SealedHandshake::Refuse(refuse) = SealedDatagram::at_agent(&refused).unwrap().body else { panic!("not a REFUSE") };
+    assert_eq!(refuse.reason, SealedRefusal::Invite);
+    assert!(server.work().is_empty(), "it costs no Diffie-Hellman");
+    let mut guess = Peer::new(22);
+    let cookie = guess.cookie(&mut server);
+    let open = guess.open_by(cookie, INVITE, &Psk::of_invite(&[8; 16]));
+    let welcome = server.say(guess.path, &open).pop().unwrap();
+    assert!(guess.holder.finish(&welcome[SealedKind::Welcome.message().unwrap()]).is_err(), "it cannot read the answer");
 }
