@@ -561,6 +561,12 @@ pub enum Event {
         /// Why, in words for a log.
         why: &'static str,
     },
+    /// The server has a newer roster of the cluster's servers: whoever keeps the roster judges it, and gives what it says to
+    /// [`Agent::set_servers`](crate::Agent::set_servers).
+    Roster {
+        /// With its signature.
+        signed: Vec<u8>,
+    },
     /// The agent cannot get a session for now and goes on trying; told once per attempt series.
     NoSession {
         /// Why.

@@ -84,6 +84,8 @@ pub(crate) enum Timer {
     CallRetry(TaskId, u32),
     /// A request of recovery, or for a watch, is made again after a busy answer.
     Again(Origin),
+    /// The session is to be asked whether there is a newer roster.
+    Roster,
     /// A former session can be surrendered, or END_SESSION was not answered.
     Former(SessionId),
 }
@@ -91,7 +93,7 @@ pub(crate) enum Timer {
 impl Timer {
     /// Whether it is about what was asked in the present session, and is nothing any more when that is over.
     pub(crate) const fn is_of_session(self) -> bool {
-        matches!(self, Self::Request(_) | Self::Control(_) | Self::LockRetry(_) | Self::Again(_))
+        matches!(self, Self::Request(_) | Self::Control(_) | Self::Roster | Self::LockRetry(_) | Self::Again(_))
     }
 }
 

@@ -6,6 +6,7 @@
 //! Leaves to others: whether the answer is believed (`cistern-credentials`), the socket.
 
 use crate::keys::{Keys, sealer};
+use crate::roster::{Collected, RosterParts};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::{Freshness, Instant, PacketCounter, ReplayWindow, Rng};
@@ -13,8 +14,8 @@ use cistern_seal::{Cipher, Sealer};
 use cistern_wire::limits::{DATAGRAM_DEFAULT, DATAGRAM_MIN, VERSION};
 use cistern_wire::sealed::{OpenPayload, OpenStatus, SealedDatagram, SealedHandshake, SealedRefusal, SealedWelcome};
 use cistern_wire::{
-    AgentId, Bytes8, Direction, EndReason, EndSession, Envelope, Form, Header, Join, JoinOutcome, Message, Packer, RosterAsk, RosterPart,
-    SessionId, StoreId,
+    AgentId, Bytes8, Direction, EndReason, EndSession, Envelope, Form, Header, Join, JoinOutcome, Message, Packer, RosterAsk, SessionId,
+    StoreId,
 };
 use core::time::Duration;
 
@@ -72,8 +73,9 @@ struct JoinSession {
     received: ReplayWindow,
     began: Instant,
     serial: u64,
+    /// What JOINED said; the roster of it is not there yet.
     member: Option<Membership>,
-    version: u32,
+    roster: RosterParts,
 }
 
 /// A host that joins, as a sans-I/O machine: one server, one attempt after the other until there is an end.
@@ -164,7 +166,7 @@ impl Joiner {
                 let serial = session.serial;
                 let message = match &session.member {
                     None => Message::Join(Join { serial }),
-                    Some(member) => Message::Roster(RosterAsk { serial, offset: member.roster.len().try_into().unwrap_or(u16::MAX) }),
+                    Some(_) => Message::Roster(RosterAsk { serial, offset: session.roster.offset() }),
                 };
                 session.write(&message, cipher, *now, buf)
             }
@@ -258,7 +260,7 @@ impl Joiner {
                 began: self.now,
                 serial: 1,
                 member: None,
-                version: 0,
+                roster: RosterParts::default(),
             }));
             self.hurry();
         } else {
@@ -300,11 +302,14 @@ impl Joiner {
                     }
                     true
                 }
-                Message::RosterPart(m) if session.serial == m.serial => {
-                    let is_whole = session.take_part(&m);
-                    self.end = session.member.clone().filter(|_| is_whole).map(Ok);
-                    true
-                }
+                Message::RosterPart(m) if session.serial == m.serial => match (session.roster.take(&m), &mut session.member) {
+                    (Collected::Whole, Some(member)) => {
+                        let roster = core::mem::take(&mut session.roster).into_bytes();
+                        self.end = Some(Ok(Membership { roster, ..member.clone() }));
+                        true
+                    }
+                    (taken, _) => taken != Collected::Stray,
+                },
                 _ => false,
             };
             if took {
@@ -340,19 +345,6 @@ impl JoinSession {
         packer.finish();
         self.sealer.seal(cipher, now.uptime(), buf);
         fits
-    }
-
-    /// Takes a part of the roster; whether that is whole.
-    fn take_part(&mut self, m: &RosterPart<'_>) -> bool {
-        let Some(member) = &mut self.member else { return false };
-        if m.version != self.version {
-            self.version = m.version;
-            member.roster.clear();
-        }
-        if usize::from(m.offset) == member.roster.len() {
-            member.roster.extend_from_slice(m.part.0);
-        }
-        member.roster.len() >= usize::from(m.length)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What an agent that seals needs to open its sessions: who has its key, and which server it means (`docs/sealed.md`).
+//! What an agent that seals needs to open its sessions: who has its key, and which keys its server may have (`docs/sealed.md`).
 //!
 //! Decides the bytes of ASK and OPEN. The agent has no private key: a [`Handshaker`] makes and reads the messages that need it.
 //! Invariant: one OPEN is made of one ephemeral key; what is sent again has the same bytes but for its number and its check.
@@ -25,15 +25,30 @@ const PACKET: Range<usize> = 12..20;
 /// By what an agent opens sealed sessions; one that has it knows no others.
 pub struct Keys {
     holder: Box<dyn Handshaker + Send>,
-    server: PublicKey,
+    /// Keys by which the server may be addressed; never empty.
+    servers: Vec<ServerKey>,
+    /// Which of them the handshake under way, or the next one, is for.
+    current: usize,
+    psk: ([u8; 8], Psk),
+}
+
+/// A server's key, and what is computed from it.
+#[derive(Clone)]
+struct ServerKey {
+    key: PublicKey,
     id: KeyId,
     check: FirstCheck,
-    psk: ([u8; 8], Psk),
+}
+
+impl ServerKey {
+    fn of(key: &PublicKey) -> Self {
+        Self { key: *key, id: KeyId::of(key), check: FirstCheck::of(key) }
+    }
 }
 
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keys").field("server", &self.server).finish_non_exhaustive()
+        f.debug_struct("Keys").field("server", &self.server().key).finish_non_exhaustive()
     }
 }
 
@@ -41,8 +56,15 @@ impl Keys {
     /// With whoever has the agent's key, and the key of the server.
     #[must_use]
     pub fn new(holder: impl Handshaker + Send + 'static, server: PublicKey) -> Self {
-        let (id, check) = (KeyId::of(&server), FirstCheck::of(&server));
-        Self { holder: Box::new(holder), server, id, check, psk: ([0; 8], Psk::none()) }
+        Self { holder: Box::new(holder), servers: alloc::vec![ServerKey::of(&server)], current: 0, psk: ([0; 8], Psk::none()) }
+    }
+
+    /// With further keys, which are tried in turn: while a server's key is rotated it has two, and an agent may know either.
+    #[must_use]
+    pub fn with_servers(mut self, keys: &[PublicKey]) -> Self {
+        let first = self.server().key;
+        self.servers.extend(keys.iter().filter(|key| **key != first).map(ServerKey::of));
+        self
     }
 
     /// With a secret, too, that the server knows by `id`.
@@ -51,14 +73,31 @@ impl Keys {
         Self { psk: (id, psk), ..self }
     }
 
-    /// Whether a handshake datagram was made by somebody who knows the server's key.
+    /// Takes other keys of the server, for the handshakes that begin from now on. What is empty is not taken.
+    pub(crate) fn replace_servers(&mut self, keys: &[PublicKey]) {
+        if !keys.is_empty() {
+            (self.servers, self.current) = (keys.iter().map(ServerKey::of).collect(), 0);
+        }
+    }
+
+    /// The next handshake is for the next key. False: there is one only.
+    pub(crate) fn turn(&mut self) -> bool {
+        self.current = (self.current + 1) % self.servers.len();
+        self.servers.len() > 1
+    }
+
+    /// Whether a handshake datagram was made by somebody who knows one of the server's keys.
     pub(crate) fn hold(&self, datagram: &[u8]) -> bool {
-        self.check.holds(datagram)
+        self.servers.iter().any(|server| server.check.holds(datagram))
+    }
+
+    fn server(&self) -> &ServerKey {
+        &self.servers[self.current]
     }
 
     /// Writes ASK.
     pub(crate) fn ask(&self, handshake: u64, packet: u64, buf: &mut Vec<u8>) {
-        let ask = SealedAsk { handshake, key_id: self.id.0, room: Zeros, mac1: [0; MAC_LEN] };
+        let ask = SealedAsk { handshake, key_id: self.server().id.0, room: Zeros, mac1: [0; MAC_LEN] };
         self.write(packet, ask, buf);
     }
 
@@ -71,12 +110,12 @@ impl Keys {
         payload: &OpenPayload<'_>,
         buf: &mut Vec<u8>,
     ) -> bool {
-        let (key_id, psk_id, mac1) = (self.id.0, self.psk.0, [0; MAC_LEN]);
+        let (key_id, psk_id, mac1) = (self.server().id.0, self.psk.0, [0; MAC_LEN]);
         let open = SealedOpen { handshake, key_id, cookie, psk_id, ephemeral: [0; 32], agent_key: [0; 48], payload: [0; 216], mac1 };
         self.write(packet, open, buf);
         let payload: [u8; OpenPayload::OPEN_LEN] = payload.padded();
         let message = prologue(buf).and_then(|prologue| {
-            let beginning = Beginning::Open(&self.server, &self.psk.1);
+            let beginning = Beginning::Open(&self.servers[self.current].key, &self.psk.1);
             self.holder.begin(&beginning, &prologue, &payload).ok()
         });
         let (Some(message), Some(room)) = (message, SealedKind::Open.message().and_then(|place| buf.get_mut(place))) else {
@@ -84,7 +123,7 @@ impl Keys {
             return false;
         };
         room.copy_from_slice(&message);
-        self.check.complete(buf);
+        self.server().check.complete(buf);
         true
     }
 
@@ -93,7 +132,7 @@ impl Keys {
         if let Some(place) = open.get_mut(PACKET) {
             place.copy_from_slice(&packet.to_be_bytes());
         }
-        self.check.complete(open);
+        self.server().check.complete(open);
     }
 
     /// Takes WELCOME: what it says, and the chain of the session's keys, if it answers the OPEN that was made last.
@@ -108,7 +147,7 @@ impl Keys {
 
     fn write(&self, packet: u64, body: impl Into<SealedHandshake>, buf: &mut Vec<u8>) {
         SealedDatagram::new(SessionId(0), packet, body).write(buf);
-        self.check.complete(buf);
+        self.server().check.complete(buf);
     }
 }
 

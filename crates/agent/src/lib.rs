@@ -11,6 +11,7 @@
 //! | `users` | what holders of locks are told of the lease, and watchers of changes |
 //! | `tasks` | how commands are carried out, from cache or by the server |
 //! | `joiner` | a machine of its own: how a key joins a cluster |
+//! | `roster` | the list of the cluster's servers, as it comes in parts |
 //! | [`api`], [`config`], `keys`, `lease`, `call`, `stats` | vocabulary that every part may use |
 //!
 //! Invariant of the whole: nothing is used, shown or granted locally outside a lease that the server renewed (`wire-spec.md` 11.1).
@@ -33,12 +34,14 @@ mod joiner;
 mod keys;
 mod lease;
 mod locks;
+mod roster;
 mod session;
 mod stats;
 mod tasks;
 mod transport;
 mod users;
 
+pub use agent::roster::Servers;
 pub use agent::{Agent, Identity};
 pub use config::CacheLimits;
 pub use joiner::{JoinRefused, Joiner, Membership};

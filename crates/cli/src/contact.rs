@@ -5,12 +5,13 @@
 
 use crate::local::Failure;
 use crate::options::Options;
+use crate::rosters::{ClusterRoster, ServerToUse};
 use crate::settings::Servers;
 use crate::{capture, key_log, settings, show};
 use cistern_client::{Client, Error, Op, Operation, PublicKey, SecretKey};
-use cistern_credentials::Places;
-use cistern_trust::ServerEntry;
+use cistern_credentials::{Found, Places};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a call looks whether the port has refused.
@@ -64,8 +65,11 @@ pub(crate) fn start(options: &Options, wanted: Wanted<'_>) -> Result<Contact, Fa
     if options.insecure {
         builder = builder.insecure();
     }
-    if let Some(Sealed { own, server, addresses }) = keys(options, &servers)? {
+    if let Some(Sealed { own, server, addresses, rosters }) = keys(options, &servers)? {
         builder = builder.key(own, server);
+        if let Some(rosters) = rosters {
+            builder = builder.rosters(Arc::new(rosters));
+        }
         if servers.default && !addresses.is_empty() {
             servers = Servers { names: addresses, default: false };
         }
@@ -102,6 +106,8 @@ struct Sealed {
     server: PublicKey,
     /// Where the cluster's servers are, as far as that is known.
     addresses: Vec<String>,
+    /// None: the server's key was named.
+    rosters: Option<ClusterRoster>,
 }
 
 /// By which key the agent is known, and that of its server; `None`: it has none.
@@ -110,7 +116,7 @@ fn keys(options: &Options, servers: &Servers) -> Result<Option<Sealed>, Failure>
         return Ok(None);
     }
     let found = Places::of_this_process(options.key_file.as_deref()).find()?;
-    let Some(found) = found else {
+    let Some(Found { key: own, place }) = found else {
         return match options.server_key {
             None => Ok(None),
             Some(_) => Err(Failure::usage(
@@ -119,24 +125,20 @@ fn keys(options: &Options, servers: &Servers) -> Result<Option<Sealed>, Failure>
         };
     };
     if let Some(server) = options.server_key {
-        return Ok(Some(Sealed { own: found.key, server, addresses: Vec::new() }));
+        return Ok(Some(Sealed { own, server, addresses: Vec::new(), rosters: None }));
     }
-    let Some(pinned) = found.place.cluster()? else {
+    let Some(pinned) = place.cluster()? else {
         return Err(Failure::usage(format!(
             "{}: there is a key, so nothing is said in clear, but it has joined no cluster: `cistern join`, or name the server's key by \
              --server-key; --insecure speaks in clear",
-            found.place.key_path().display()
+            place.key_path().display()
         )));
     };
-    // The server that is named; of servers behind other names the first one.
-    let usable = || pinned.roster().usable();
-    let named = |entry: &&ServerEntry| entry.addresses.iter().any(|address| servers.names.iter().any(|name| name == address.as_str()));
-    let entry = usable().find(named).or_else(|| usable().next());
-    Ok(entry.map(|entry| Sealed {
-        own: found.key,
-        server: entry.key,
-        addresses: entry.addresses.iter().map(ToString::to_string).collect(),
-    }))
+    let named = if servers.default { Vec::new() } else { servers.names.clone() };
+    let rosters = ClusterRoster::new(place, named, pinned);
+    let ServerToUse { keys, addresses } =
+        rosters.server().ok_or_else(|| Failure::usage("the cluster's roster names no server that serves"))?;
+    Ok(keys.first().map(|server| Sealed { own, server: *server, addresses, rosters: Some(rosters) }))
 }
 
 /// Tells a person that the server's port is closed.

@@ -27,6 +27,7 @@ mod metrics;
 mod neighbours;
 mod options;
 mod places;
+mod rosters;
 mod server_control;
 mod settings;
 mod show;

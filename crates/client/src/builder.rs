@@ -7,6 +7,7 @@ use crate::error::{Cause, Error};
 use crate::forked::Home;
 use crate::hub::{AgentServices, Hub, Inner, SharedHub, UntilOver};
 use crate::identity::Identity;
+use crate::roster::RosterKeeper;
 use cistern_agent::config::Config;
 use cistern_agent::{Agent, Keys};
 use cistern_driver::{Address, Clock, DEFAULT_PORT, EventLoop, LoopOptions, PortOptions, Sources, Tap, UdpPort};
@@ -15,7 +16,7 @@ use cistern_seal::work::KeyHolder;
 use cistern_seal::{Cipher, Entropy, KeySink, PublicKey, SecretKey};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// Settings of a new client.
@@ -29,6 +30,7 @@ pub struct Builder {
     config: Config,
     tap: Option<Arc<dyn Tap>>,
     keys: Option<(SecretKey, PublicKey)>,
+    rosters: Option<Arc<dyn RosterKeeper>>,
     insecure: bool,
     key_log: Option<KeySink>,
 }
@@ -73,6 +75,13 @@ impl Builder {
     /// proves to have the key `server`. It never speaks in clear then, whatever else is set.
     pub fn key(mut self, own: SecretKey, server: PublicKey) -> Self {
         self.keys = Some((own, server));
+        self
+    }
+
+    /// Follows the cluster's servers: the agent fetches a newer roster when its server has one, and uses the keys and addresses that `keeper`
+    /// takes from it at its next handshake. Without a keeper it knows the key of [`Self::key`] alone.
+    pub fn rosters(mut self, keeper: Arc<dyn RosterKeeper>) -> Self {
+        self.rosters = Some(keeper);
         self
     }
 
@@ -142,21 +151,26 @@ impl Builder {
         if let Err(error) = &sources {
             log::debug!("{name}: the system does not tell when addresses change: {error}");
         }
-        let services = AgentServices { sources: sources.ok() };
         let spin = self.config.spin;
         let core = Agent::new(self.config, core_identity, seed, addresses).map_err(|e| Cause::Settings(e.into()))?;
-        let core = match self.keys {
+        let mut core = match self.keys {
             Some((own, server)) => {
                 let holder = KeyHolder::new(own, ephemeral);
                 let keys = match self.key_log {
                     Some(sink) => Keys::new(Logged::new(holder, sink), server),
                     None => Keys::new(holder, server),
                 };
-                core.sealed(keys, Cipher::default())
+                let others = self.rosters.as_ref().map_or_else(Vec::new, |keeper| keeper.other_keys());
+                core.sealed(keys.with_servers(&others), Cipher::default())
             }
             None => core,
         };
+        if let Some(keeper) = &self.rosters {
+            core.know_roster(clock.now(), keeper.version());
+        }
         let hub = Arc::new(Mutex::new(Hub::new(core, clock.clone(), name.clone(), servers.clone(), give_up_after)));
+        let services =
+            AgentServices { sources: sources.ok(), rosters: self.rosters, hub: Arc::downgrade(&hub), handle: None, judging: Weak::new() };
         let options = LoopOptions { name: name.clone(), tap: self.tap, spin, ..LoopOptions::default() };
         let mut event_loop = EventLoop::new(ports, SharedHub(Arc::clone(&hub)), services, clock.clone(), options).map_err(Error::start)?;
         let (handle, stats) = (event_loop.handle(), event_loop.stats());

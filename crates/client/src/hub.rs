@@ -13,6 +13,7 @@ use crate::forked::Home;
 use crate::guard::LockState;
 use crate::identity::AgentIdentity;
 use crate::metadata::FileId;
+use crate::roster::{self, RosterKeeper};
 use crate::watcher::WatchEvent;
 use cistern_agent::Agent;
 use cistern_agent::api::{self, Command, Event, HolderId, Locked, OpError, OpId, Output, Ownership, Submitted, WatchId};
@@ -22,7 +23,7 @@ use cistern_wire::{ObjectId, Status};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
-use std::sync::{Arc, LockResult, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LockResult, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -49,6 +50,10 @@ pub(crate) struct Hub {
     wakes_at: Option<Instant>,
     /// A command was begun by the end of another since then.
     began_next: bool,
+    /// A newer roster that the agent has fetched, until it is looked at.
+    roster: Option<Vec<u8>>,
+    /// One is being looked at.
+    judging: bool,
     /// The driver's thread has ended.
     over: bool,
     name: String,
@@ -77,6 +82,8 @@ impl Hub {
             wakers: Vec::new(),
             wakes_at: None,
             began_next: false,
+            roster: None,
+            judging: false,
             over: false,
             name,
             servers,
@@ -136,6 +143,7 @@ impl Hub {
                     log::info!("{}: session {to} has taken over {kept} locks of session {from}, {lost} were lost", self.name);
                 }
                 Event::SessionEnded { session, why } => log::debug!("{}: session {session} has ended: {why}", self.name),
+                Event::Roster { signed } => self.roster = Some(signed),
                 Event::NoSession { error } => {
                     let error = Error::of(error, Subject::Named(""), &self.servers, self.give_up_after);
                     log::warn!("{}: no session: {error}", self.name);
@@ -146,8 +154,13 @@ impl Hub {
         self.tell_closers();
     }
 
+    /// Whether nothing is to be done any more.
+    fn is_over(&self) -> bool {
+        self.agent.is_closed() && !self.judging && self.roster.is_none()
+    }
+
     fn tell_closers(&mut self) {
-        if self.agent.is_closed() {
+        if self.is_over() {
             let closers = std::mem::take(&mut self.closers);
             self.wakers.extend(closers.iter().filter_map(|closer| closer.fill(Done::Output(Output::Done))));
         }
@@ -279,13 +292,20 @@ impl Machine for Hub {
 pub(crate) struct AgentServices {
     /// None where the system does not tell.
     pub(crate) sources: Option<Sources>,
+    /// None where nobody keeps a roster.
+    pub(crate) rosters: Option<Arc<dyn RosterKeeper>>,
+    pub(crate) hub: Weak<Mutex<Hub>>,
+    pub(crate) handle: Option<Handle>,
+    /// Lives as long as a roster is looked at.
+    pub(crate) judging: Weak<()>,
 }
 
 /// The poll's token of what the kernel tells.
 const SOURCES: Token = Token(0);
 
 impl Services<Hub> for AgentServices {
-    fn register(&mut self, registry: &Registry, _handle: &Handle) -> io::Result<()> {
+    fn register(&mut self, registry: &Registry, handle: &Handle) -> io::Result<()> {
+        self.handle = Some(handle.clone());
         self.sources.as_ref().map_or(Ok(()), |sources| sources.register(registry, SOURCES))
     }
 
@@ -298,7 +318,25 @@ impl Services<Hub> for AgentServices {
     }
 
     fn after_turn(&mut self, hub: &mut Hub, _now: Instant) -> ControlFlow<()> {
-        if hub.agent.is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        self.judge_roster(hub);
+        if hub.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+impl AgentServices {
+    /// Has a roster looked at that the agent has fetched, one at a time.
+    fn judge_roster(&mut self, hub: &mut Hub) {
+        if hub.judging && self.judging.strong_count() == 0 {
+            hub.judging = false;
+            hub.tell_closers();
+        }
+        if let (false, Some(keeper), Some(handle)) = (hub.judging, &self.rosters, &self.handle)
+            && let Some(signed) = hub.roster.take()
+        {
+            hub.judging = true;
+            let (clock, handle) = (hub.clock.clone(), handle.clone());
+            self.judging = roster::judge(keeper, Weak::clone(&self.hub), (move || clock.now(), move || handle.wake()), signed);
+        }
     }
 }
 

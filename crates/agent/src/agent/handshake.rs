@@ -59,6 +59,7 @@ impl Agent {
 
     /// Begins a handshake, now or later: for a session, or to verify the present one.
     pub(super) fn begin_handshake(&mut self, begin: Option<Instant>) {
+        self.take_up_servers();
         let address = self.sessions.channel().map_or(0, Channel::address);
         self.handshake = Some(Handshake::new(self.now, &mut self.rng, address, begin.is_none()));
         self.time(Timer::Handshake, begin, Question::Waited);
@@ -94,7 +95,14 @@ impl Agent {
         if self.handshake.as_ref().is_some_and(Handshake::is_in_vain) {
             return self.start_over();
         }
-        if self.handshake.as_mut().is_some_and(|opening| opening.pause_is_over(addresses, verifying)) {
+        if !self.handshake.as_mut().is_some_and(|opening| opening.pause_is_over(addresses, verifying)) {
+            return;
+        }
+        let other = self.try_other_key();
+        if let Some(opening) = self.handshake.as_mut().filter(|_| other) {
+            opening.begin_anew();
+        }
+        if self.handshake.as_ref().is_some_and(|opening| opening.error().is_none()) {
             self.tell_no_session(OpError::Unreachable);
         }
     }
@@ -116,6 +124,7 @@ impl Agent {
         // While the lease of a session that is verified runs, no pause may be a large part of it.
         let runs = self.sessions.channel().filter(|_| self.lease.certain(now)).map(|channel| channel.tau() / 8);
         let pause_max = runs.map_or(PAUSE_MAX, |pause| PAUSE_MAX.min(pause));
+        let roster = self.roster_version();
         let Self { handshake: opening, identity, known, config, servers, rng, timers, cipher, keys, .. } = self;
         let mut cx = Cx { now, timers, rng, cipher };
         let opening = opening.as_mut()?;
@@ -138,7 +147,7 @@ impl Agent {
             ..Hello::new(identity.agent, 0)
         };
         let address = match keys {
-            Some(keys) => opening.poll_sealed(&mut cx, keys, &payload_of(&hello), pause_max, buf)?,
+            Some(keys) => opening.poll_sealed(&mut cx, keys, &payload_of(&hello, roster), pause_max, buf)?,
             None => opening.poll_transmit(&mut cx, hello, pause_max, buf)?,
         };
         servers.get(address).copied().map(Path::to)
@@ -363,11 +372,12 @@ impl Agent {
         self.with_watches(Watches::session_opened);
         info!("{}: session {session} is open; lease {tau:?}", self.who);
         self.events.push_back(Event::SessionOpened { session });
+        self.roster_named(opened);
     }
 }
 
 /// What OPEN says, where plain mode would say `hello`.
-const fn payload_of<'a>(hello: &Hello<'a>) -> OpenPayload<'a> {
+const fn payload_of<'a>(hello: &Hello<'a>, roster: u32) -> OpenPayload<'a> {
     OpenPayload {
         instance: hello.agent,
         incarnation: hello.incarnation,
@@ -379,7 +389,7 @@ const fn payload_of<'a>(hello: &Hello<'a>) -> OpenPayload<'a> {
         max_datagram: hello.max_datagram,
         features: hello.features,
         lease_us: hello.lease_us,
-        roster: 0,
+        roster,
         label: hello.label,
     }
 }

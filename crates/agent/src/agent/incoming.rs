@@ -181,8 +181,9 @@ impl Agent {
             Message::Hint(_) => self.dropped(Dropped::StrayHint),
             // It has named no session that goes on.
             Message::Known(_) => self.dropped(Dropped::StrayHandshake),
+            Message::RosterPart(part) => self.roster_part(&part),
             // It has not asked.
-            Message::Joined(_) | Message::RosterPart(_) => self.dropped(Dropped::StrayHandshake),
+            Message::Joined(_) => self.dropped(Dropped::StrayHandshake),
             // The decoder lets no other kind through.
             other => debug_assert!(false, "{} came from a server in a session", other.kind().name()),
         }

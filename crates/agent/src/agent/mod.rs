@@ -9,9 +9,11 @@ mod discard;
 mod handshake;
 mod incoming;
 mod recovery;
+pub(crate) mod roster;
 mod sealed;
 mod settle;
 
+use crate::agent::roster::RosterWatch;
 use crate::api::{Command, Event, HolderId, HolderView, LeaseView, OpError, OpId, Output, Submitted, Wait};
 use crate::cache::Cache;
 use crate::call::{Timer, Timers};
@@ -89,6 +91,8 @@ pub struct Agent {
     /// By which sealed sessions are opened; without them plain ones are.
     keys: Option<Keys>,
     cipher: Cipher,
+    /// What is known of the cluster's roster; none: nobody keeps one.
+    roster: Option<RosterWatch>,
     /// Room for the messages of a record.
     text: Vec<u8>,
     /// Locks of former sessions are being taken over into the present one.
@@ -148,6 +152,7 @@ impl Agent {
             handshake: None,
             keys: None,
             cipher: Cipher::default(),
+            roster: None,
             text: Vec::new(),
             reclaim: None,
             known: None,

@@ -56,6 +56,7 @@ impl Agent {
             None => {
                 let sealer = sealer(&chain, self.now);
                 self.welcomed(path, &welcome_of(welcome, &payload), sealer);
+                self.roster_offered(payload.roster);
             }
             Some(error) => self.no_session_here(error, payload.retry_ms),
         }

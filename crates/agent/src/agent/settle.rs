@@ -106,6 +106,7 @@ impl Agent {
                 Timer::Handshake => self.hello_is_due(),
                 // All are looked after once in each turn, which follows.
                 Timer::Phase | Timer::Lease => {}
+                Timer::Roster => self.roster_is_due(),
                 Timer::Former(session) => self.sessions.timed_out(session),
                 Timer::Again(origin) => self.ask_again(origin),
                 Timer::GiveUp => self.give_up_commands(),

@@ -188,7 +188,7 @@ impl Handshake {
         !core::mem::replace(&mut self.warned, true)
     }
 
-    /// The pause before HELLO is over. Whether every address has been tried in vain, and nothing is known of why.
+    /// The pause before HELLO is over. Whether every address has been tried in vain.
     pub(crate) fn pause_is_over(&mut self, addresses: usize, verifying: bool) -> bool {
         self.due = true;
         if self.offer.is_some() {
@@ -201,7 +201,7 @@ impl Handshake {
         }
         let last = self.address + 1 >= addresses;
         self.move_on(addresses);
-        last && self.error.is_none()
+        last
     }
 
     /// Makes the next HELLO: `hello`, as this handshake says it. Gives the address to which it goes.

@@ -61,6 +61,8 @@ pub(super) struct Script {
     /// Number of the agent's first datagram in its session.
     pub(super) first: u64,
     pub(super) session: SessionId,
+    /// The version of the roster that OPENED names.
+    pub(super) roster: u32,
     /// Restarts of the server.
     incarnation: u64,
     /// Drops that the script has announced.
@@ -173,7 +175,18 @@ impl Script {
     pub(super) fn with_servers(config: Config, servers: u8) -> Self {
         let identity = Identity { agent: AgentId([1; 16]), incarnation: 1, boot: [2; 16], label: b"test".to_vec() };
         let agent = Agent::new(config, identity, [3; 32], (1..=servers).map(server).collect()).unwrap();
-        Self { agent, now_ms: 10_000, boot_ahead_ms: 0, packet: 0, first: 0, session: SESSION, incarnation: 3, drops: 0, held: Vec::new() }
+        Self {
+            agent,
+            now_ms: 10_000,
+            boot_ahead_ms: 0,
+            packet: 0,
+            first: 0,
+            session: SESSION,
+            roster: 0,
+            incarnation: 3,
+            drops: 0,
+            held: Vec::new(),
+        }
     }
 
     /// An agent whose session is open, and which has been answered one PING; its lease began at this moment.
@@ -215,7 +228,8 @@ impl Script {
     pub(super) fn confirmed(&mut self, former: &[FormerFate]) {
         let sent = self.one();
         assert!(sent.claims().is_some() && sent.datagram().header.session == self.session, "not CONFIRM: {:?}", sent.messages());
-        self.say(&[opened(sent.packet(), former)]);
+        let resume = [0; 32];
+        self.say(&[Opened { serial: 1, echo: sent.packet(), former: List::of(former), resume, roster: self.roster }.into()]);
         self.held.extend(Some(sent).filter(|sent| !sent.messages().is_empty()));
     }
 

@@ -1,4 +1,4 @@
-//! Control messages on their way: CONFIRM, KEEPALIVE, RELEASE, CANCEL, END_SESSION.
+//! Control messages on their way: CONFIRM, KEEPALIVE, RELEASE, CANCEL, ROSTER, END_SESSION.
 //!
 //! CONFIRM leads every datagram until it is answered, for nothing else opens the session. Releases share a message. Each message but a keep-alive is sent again, in the same words, until it is answered; none waits for a window. At
 //! most one keep-alive is out, and each is a message of its own, so that its clock reading is that of its sending (`wire-spec.md` 6.3).
@@ -10,7 +10,7 @@ use cistern_wire::Field as _;
 use cistern_wire::limits::MESSAGE_HEADER_LEN;
 use cistern_wire::{
     Cancel, Confirm, EndReason, EndSession, Form, FormerClaim, KeepAlive, List, Message, Packer, Release, ReleaseItem, Released,
-    ReleasedItem,
+    ReleasedItem, RosterAsk,
 };
 
 /// The number of CONFIRM: it is the first.
@@ -35,6 +35,11 @@ pub(crate) enum Control {
     Cancel {
         /// The request.
         nonce: u64,
+    },
+    /// A part of the roster is asked for.
+    Roster {
+        /// Its first byte.
+        offset: u16,
     },
     /// The session is closed.
     End,
@@ -143,6 +148,16 @@ impl Controls {
         let serial = self.keeping?;
         self.answered(serial);
         Some(serial)
+    }
+
+    /// Asks for a part of the roster.
+    pub(crate) fn ask_roster(&mut self, offset: u16) {
+        self.add(Control::Roster { offset }, 0);
+    }
+
+    /// The number of the message that asks for a part of the roster, and is not answered.
+    pub(crate) fn roster_asked(&self) -> Option<u64> {
+        self.unanswered.iter().find(|(_, message)| matches!(message.body, Control::Roster { .. })).map(|(serial, _)| *serial)
     }
 
     /// Whether a keep-alive is wanted and not answered.
@@ -257,7 +272,7 @@ impl Controls {
             Control::Cancel { nonce } => {
                 self.cancelling.remove(&nonce);
             }
-            Control::Release(_) | Control::End => {}
+            Control::Release(_) | Control::Roster { .. } | Control::End => {}
         }
         Some(body)
     }
@@ -274,6 +289,7 @@ fn message(serial: u64, body: &Control, now: Instant) -> Message<'_> {
         Control::KeepAlive => KeepAlive { serial, clock_us: now.raw_ns / 1_000 }.into(),
         Control::Release(items) => Release { serial, items: List::of(items) }.into(),
         Control::Cancel { nonce } => Cancel { serial, nonce: *nonce }.into(),
+        Control::Roster { offset } => RosterAsk { serial, offset: *offset }.into(),
         Control::End => EndSession { serial, reason: EndReason::Close }.into(),
     }
 }

@@ -373,6 +373,16 @@ impl Channel {
         self.counter.count() > 0
     }
 
+    /// Asks for a part of the roster.
+    pub(crate) fn ask_roster(&mut self, offset: u16) {
+        self.controls.ask_roster(offset);
+    }
+
+    /// The number of the message that asks for a part of the roster, and is not answered.
+    pub(crate) fn roster_asked(&self) -> Option<u64> {
+        self.controls.roster_asked()
+    }
+
     /// Renews the lease on purpose, unless that is being tried already.
     pub(crate) fn keep_alive(&mut self) {
         self.controls.keep_alive();

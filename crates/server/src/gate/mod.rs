@@ -95,6 +95,11 @@ impl Gate {
         }
     }
 
+    /// Other keys from now on; those of jobs under way stay with the workers.
+    pub(crate) fn set_keys(&mut self, keys: &[PublicKey]) {
+        self.keys = keys.iter().map(|key| (KeyId::of(key), FirstCheck::of(key))).collect();
+    }
+
     /// The check of the key that a datagram names, if it is one of this server's and the datagram was made for it.
     pub(crate) fn check(&self, id: [u8; 8], datagram: &[u8]) -> Option<&FirstCheck> {
         let (_, check) = self.keys.iter().find(|(key, _)| key.0 == id)?;

@@ -34,6 +34,11 @@ impl Server {
         Self { gate: Some(Box::new(gate)), cipher, ..self }
     }
 
+    /// Takes other keys, of which the workers have the private halves: sessions and handshakes under the former ones go on.
+    pub fn set_keys(&mut self, now: Instant, keys: &[PublicKey]) {
+        self.step(now, |server| server.gate.iter_mut().for_each(|gate| gate.set_keys(keys)));
+    }
+
     /// The next work for a worker; what it makes of it comes back by [`Server::seal_done`]. Ask only for as much as can be done soon: what is
     /// not asked for waits here, where hosts take turns.
     pub fn poll_seal_work(&mut self) -> Option<SealWork> {
@@ -186,7 +191,7 @@ impl Server {
                 half.opening.principal = principal;
                 let terms = terms(&self.config, self.identity, &half.opening, 0);
                 self.offers.insert(id, half);
-                payload_of(&terms)
+                payload_of(&terms, self.roster_version())
             }
             Err(status) => {
                 debug!("{}: refused a handshake from {}: {status}", self.who, path.remote);
@@ -264,7 +269,7 @@ const fn hello_of<'a>(payload: &OpenPayload<'a>, agent: AgentId, handshake: u64)
 }
 
 /// What WELCOME says, where plain mode would say `terms`.
-const fn payload_of(terms: &Welcome) -> WelcomePayload {
+const fn payload_of(terms: &Welcome, roster: u32) -> WelcomePayload {
     WelcomePayload {
         status: OpenStatus::Opened,
         version: terms.version,
@@ -282,7 +287,7 @@ const fn payload_of(terms: &Welcome) -> WelcomePayload {
         delivery_timeout_us: terms.delivery_timeout_us,
         window: terms.window,
         max_datagram: terms.max_datagram,
-        roster: 0,
+        roster,
         retry_ms: 0,
     }
 }
