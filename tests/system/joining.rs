@@ -14,14 +14,14 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// A cluster of one server that serves.
-struct Cluster {
-    server: Daemon,
+pub(crate) struct Cluster {
+    pub(crate) server: Daemon,
     address: String,
-    dir: TempDir,
+    pub(crate) dir: TempDir,
 }
 
 impl Cluster {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         // Nobody else takes it in the moment between.
         let address = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
@@ -39,7 +39,7 @@ impl Cluster {
         self.server = serve(&self.dir, &self.address);
     }
 
-    fn admin(&self, args: &[&str]) -> String {
+    pub(crate) fn admin(&self, args: &[&str]) -> String {
         let socket = self.server.ready["control"].as_str().unwrap();
         let mut command = command(CISTERN, &[&["admin"], args, &["--control", socket]].concat());
         let output = command.env("CISTERN_CREDENTIALS", self.dir.path().join("operator")).output().unwrap();
@@ -61,28 +61,28 @@ fn serve(dir: &TempDir, address: &str) -> Daemon {
 }
 
 /// A host without anything.
-struct Host(TempDir);
+pub(crate) struct Host(TempDir);
 
 impl Host {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join("creds").join(name)
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = command(CISTERN, args);
         command.env("CISTERN_CREDENTIALS", self.0.path().join("creds")).env("HOME", self.0.path());
         command
     }
 
-    fn run(&self, args: &[&str]) -> Output {
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
         self.command(args).output().unwrap()
     }
 
-    fn join(&self, line: &str) -> Value {
+    pub(crate) fn join(&self, line: &str) -> Value {
         let output = self.run(&["join", line, "--json"]);
         assert!(output.status.success(), "{}", said(&output));
         serde_json::from_slice(&output.stdout).unwrap()

@@ -35,6 +35,7 @@ mod posix;
 mod relay;
 mod reload;
 mod rights;
+mod rotation;
 mod sealed;
 mod starving;
 mod stopped;

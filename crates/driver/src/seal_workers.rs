@@ -14,10 +14,16 @@ const THREADS_MAX: usize = 4;
 /// So much work waits for each thread, besides what it does.
 const WAITING_MAX: usize = 2;
 
+/// What a thread is given.
+enum Given {
+    Work(SealWork),
+    Keys(Vec<SecretKey>),
+}
+
 /// The threads.
 #[derive(Debug)]
 pub struct SealWorkers {
-    to: Vec<Sender<SealWork>>,
+    to: Vec<Sender<Given>>,
     done: Receiver<SealDone>,
     /// What was taken and is not done.
     busy: usize,
@@ -37,7 +43,14 @@ impl SealWorkers {
             let (sender, work) = channel();
             let (mut worker, tell, wake) = (Worker::new(keys.iter().cloned()).logged(log.cloned()), tell.clone(), wake.clone());
             Builder::new().name(format!("cistern-seal-{number}")).spawn(move || {
-                for work in work {
+                for given in work {
+                    let work = match given {
+                        Given::Work(work) => work,
+                        Given::Keys(keys) => {
+                            worker.set_keys(keys);
+                            continue;
+                        }
+                    };
                     let answered = do_work(&mut worker, work).is_none_or(|done| tell.send(done).is_ok());
                     if !answered {
                         // Nobody is there any more.
@@ -57,13 +70,21 @@ impl SealWorkers {
         self.busy < self.to.len() * (1 + WAITING_MAX)
     }
 
+    /// Has the threads take other keys, behind what they were given before.
+    pub fn set_keys(&self, keys: &[SecretKey]) {
+        for to in &self.to {
+            // One that has ended is told of where it is given work.
+            let _ = to.send(Given::Keys(keys.to_vec()));
+        }
+    }
+
     /// Takes a piece of work.
     pub fn take(&mut self, work: SealWork) {
         self.busy += usize::from(work.is_answered());
         let threads = self.to.len() as u64;
         let place = usize::try_from(work.job().0 % threads).unwrap_or(0);
         // A thread ends with this only.
-        if self.to.get(place).is_none_or(|to| to.send(work).is_err()) {
+        if self.to.get(place).is_none_or(|to| to.send(Given::Work(work)).is_err()) {
             log::error!("a thread that computes handshakes has ended");
         }
     }

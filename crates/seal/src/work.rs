@@ -113,6 +113,11 @@ impl Worker {
         Self { keys: keys.into_iter().map(|key| (KeyId::of(&key.public()), key)).collect(), log: None, begun: HashMap::new() }
     }
 
+    /// Takes other keys from now on; what was begun goes on.
+    pub fn set_keys(&mut self, keys: impl IntoIterator<Item = SecretKey>) {
+        self.keys = keys.into_iter().map(|key| (KeyId::of(&key.public()), key)).collect();
+    }
+
     /// The same, which tells its sessions to a key log.
     #[must_use]
     pub fn logged(self, log: Option<KeySink>) -> Self {

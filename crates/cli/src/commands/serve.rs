@@ -219,8 +219,9 @@ fn serve(args: &Serve) -> Result<(), Failure> {
     let store = Kept::open(args, fresh.first_chunk().map_or(StoreId([0; 16]), |id| StoreId(*id)), &bell)?;
     let key_log = key_log::open(args.key_log.as_deref())?;
     let public = keys.as_ref().and_then(|keys| keys.keys.first()).map(|key| key.public().to_text(Role::Server));
-    let mut event_loop = set_up(config, ports, control, store, bell, revoked, (keys.as_ref(), key_log.as_ref()))?;
+    let mut event_loop = set_up(config, ports, control, store, bell, revoked, (keys.as_ref(), state.path(), key_log.as_ref()))?;
     event_loop.services_mut().in_force = Arc::clone(&in_force);
+    let keys_in_force = event_loop.services_mut().sealing.as_ref().map(Sealing::in_force);
     let handle = event_loop.handle();
     let metrics_address = metrics.as_ref().map(Port::address);
     event_loop.services_mut().metrics = metrics.map(|port| port.serve(handle.clone())).transpose()?;
@@ -229,6 +230,7 @@ fn serve(args: &Serve) -> Result<(), Failure> {
         move || handle.stop(),
         move || {
             in_force.reload();
+            keys_in_force.iter().for_each(|keys| keys.reload());
             again.wake();
         },
     )?;
@@ -327,7 +329,7 @@ fn set_up(
     (store, id): (Kept, StoreId),
     bell: Bell,
     revoked: RevokedLog,
-    (keys, key_log): (Option<&ServerKeys>, Option<&KeySink>),
+    (keys, state, key_log): (Option<&ServerKeys>, &Path, Option<&KeySink>),
 ) -> Result<ServerLoop, Failure> {
     let internal = |e: &dyn std::error::Error| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string());
     let clock = Clock::new().map_err(|e| internal(&e))?;
@@ -341,7 +343,7 @@ fn set_up(
         Server::new(now, wall_clock(), id, config, seed().map_err(|e| internal(&e))?).map_err(|e| Failure::usage(e.to_string()))?;
     revoked.tell(&mut server, now);
     let (sealing, server) = match keys {
-        Some(keys) => Sealing::start(keys, key_log, server, &bell, now).map(|(sealing, server)| (Some(sealing), server))?,
+        Some(keys) => Sealing::start(keys, state, key_log, server, &bell, now).map(|(sealing, server)| (Some(sealing), server))?,
         None => (None, server),
     };
     let backups = Backups::new(bell.clone());

@@ -2,6 +2,7 @@
 //!
 //! Decides: a server with a key speaks sealed only, unless it was told to speak in clear. Place in the walk: beside the store, after the machine took
 //! what had arrived, so that what a thread has done leaves with the turn that it wakes.
+//! SIGHUP has keys and roster read again, in a thread of its own: a roster that is older than the one in force, or another cluster's, changes nothing.
 //! Leaves to others: who costs the server a Diffie-Hellman (`cistern_server`), the computing (`cistern_driver::SealWorkers`).
 
 use super::kept::Bell;
@@ -13,9 +14,11 @@ use cistern_link::Instant;
 use cistern_seal::{Cipher, KeySink, PublicKey, SecretKey};
 use cistern_server::principals::Rights;
 use cistern_server::{Server, ServerRoster};
-use cistern_trust::Pinned;
+use cistern_trust::{Offered, Pinned};
 use cistern_wire::Realm;
-use std::path::Path;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The keys in a server's state directory, if there are any, and the server is not to speak in clear.
 ///
@@ -38,6 +41,7 @@ const OPERATOR: &str = "operator";
 #[derive(Debug)]
 pub(super) struct Sealing {
     workers: SealWorkers,
+    in_force: Arc<KeysInForce>,
     /// Is to be admitted as soon as the server serves.
     operator: Option<PublicKey>,
 }
@@ -49,6 +53,7 @@ impl Sealing {
     /// There is no room for a thread.
     pub(super) fn start(
         keys: &ServerKeys,
+        state: &Path,
         log: Option<&KeySink>,
         server: Server,
         bell: &Bell,
@@ -66,7 +71,22 @@ impl Sealing {
         let public: Vec<PublicKey> = keys.keys.iter().map(SecretKey::public).collect();
         let mut server = server.sealed(&public, Cipher::default());
         server.set_roster(now, roster_of(&keys.pinned));
-        Ok((Self { workers, operator: keys.operator }, server))
+        let in_force = Arc::new(KeysInForce { dir: state.to_owned(), state: Mutex::new((keys.pinned.clone(), None)) });
+        Ok((Self { workers, in_force, operator: keys.operator }, server))
+    }
+
+    /// The keys of the running server, for whoever has them read again.
+    pub(super) fn in_force(&self) -> Arc<KeysInForce> {
+        Arc::clone(&self.in_force)
+    }
+
+    /// Takes up what was read again.
+    fn adopt(&mut self, server: &mut Server, now: Instant) {
+        let Some(keys) = self.in_force.state().1.take() else { return };
+        // The threads first: what names a key that they do not have fails.
+        self.workers.set_keys(&keys.keys);
+        server.set_keys(now, &keys.keys.iter().map(SecretKey::public).collect::<Vec<_>>());
+        server.set_roster(now, roster_of(&keys.pinned));
     }
 
     /// Admits the first operator, who may do everything, unless it is known or was revoked.
@@ -92,10 +112,49 @@ impl Sealing {
 
     /// Hands back what is done, and over what is to be done.
     pub(super) fn serve(&mut self, server: &mut Server, now: Instant) {
+        self.adopt(server, now);
         while let Some(done) = self.workers.done() {
             server.seal_done(now, done);
         }
         self.admit_operator(server, now);
         self.hand_over(server);
+    }
+}
+
+/// The keys and the roster of a running server.
+#[derive(Debug)]
+pub(super) struct KeysInForce {
+    dir: PathBuf,
+    /// The cluster, with the roster that is in force or about to be; what was read and is not taken up yet.
+    state: Mutex<(Pinned, Option<ServerKeys>)>,
+}
+
+impl KeysInForce {
+    /// Reads them again, however long that takes. What is not to be taken changes nothing.
+    pub(super) fn reload(&self) {
+        let stay = |what: &dyn Display| log::error!("server: SIGHUP: {what}; keys and roster stay as they were");
+        let dir = self.dir.display();
+        let keys = match ServerKeys::read(&self.dir) {
+            Ok(Some(keys)) => keys,
+            Ok(None) => return stay(&format_args!("{dir} has no keys any more")),
+            Err(error) => return stay(&error),
+        };
+        let mut state = self.state();
+        let (known, pending) = &mut *state;
+        if keys.pinned.cluster() != known.cluster() {
+            return stay(&format_args!("the roster in {dir} is that of another cluster"));
+        }
+        let (before, now) = (known.roster().version, keys.pinned.roster().version);
+        match known.offer(keys.pinned.signed().as_bytes()) {
+            Ok(Offered::Older) => return stay(&format_args!("the roster in {dir} has version {now}, and {before} is in force")),
+            Ok(Offered::Taken) => log::info!("server: SIGHUP: roster {now} is in force from now on"),
+            Ok(Offered::Known) => {}
+            Err(error) => return stay(&error),
+        }
+        *pending = Some(keys);
+    }
+
+    fn state(&self) -> MutexGuard<'_, (Pinned, Option<ServerKeys>)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

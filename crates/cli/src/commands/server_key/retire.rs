@@ -7,7 +7,7 @@ use crate::local::Failure;
 use clap::Args;
 
 const RETIRE_HELP: &str = "\
-Signs a roster in which the new key serves and the old one is retired, and puts the new key into server.key; the old one is gone. Restart the server. An agent that has not \
+Signs a roster in which the new key serves and the old one is retired, and puts the new key into server.key; the old one is gone. Reload the server (`systemctl reload cisternd`, SIGHUP); sessions go on. An agent that has not \
 heard of the new key until then does not believe the server any more: `cistern trust LINE` on its host.
 
 Example:

@@ -9,8 +9,8 @@ use crate::local::Failure;
 use clap::Args;
 
 const ROTATE_HELP: &str = "\
-Makes the key that follows this server's, beside it, and signs a roster that names both. Restart the server: it is addressed by either from then on, and agents learn \
-of the new one as they talk. When all have, `cisternd server-key retire` ends the old one. Needs the cluster's secret key.
+Makes the key that follows this server's, beside it, and signs a roster that names both. Reload the server (`systemctl reload cisternd`, SIGHUP): it is addressed by \
+either from then on, and agents learn of the new one when they open a session, or within an hour in one. Then `cisternd server-key retire` ends the old one. Needs the cluster's secret key.
 
 Examples:
   cisternd server-key rotate
