@@ -8,11 +8,12 @@
 use crate::invites::{InviteId, InviteRecord, InviteUse, Judgement, USES_MAX, WITHIN_MAX_S, names};
 use crate::principals::{GRANTS_MAX, PrincipalId, Rights, check_name};
 use crate::server::Server;
+use crate::server::warnings::Reason;
 use crate::store::{BatchId, Counter, Key};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_wire::limits::LABEL_MAX;
-use cistern_wire::{Realm, Status};
+use cistern_wire::{AgentId, Realm, Status};
 use core::net::IpAddr;
 use log::{info, warn};
 
@@ -133,7 +134,10 @@ impl Server {
         match self.invites.judge(id, &key) {
             Judgement::Admit => self.spend(id, key, from).map_err(NotJoined::Refused),
             Judgement::Spent { at_s, from: first } => {
-                warn!("{}: invite {id} came again, from {from}; it was used from {first} at {at_s} by another key", self.who);
+                let stranger = AgentId(key.first_chunk().copied().unwrap_or_default());
+                if self.warnings.admit(self.now, Reason::SpentInvite, stranger) {
+                    warn!("{}: invite {id} came again, from {from}; it was used from {first} at {at_s} by another key", self.who);
+                }
                 Err(NotJoined::Spent { at_s, from: first })
             }
             // A principal is never forgotten, so its key would have been known.

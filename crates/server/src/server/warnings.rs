@@ -29,6 +29,8 @@ pub(crate) enum Reason {
     OldStore,
     /// It goes on in a session after it opened another.
     Cloned,
+    /// It comes with an invite that other keys have used up; it is known by the first half of its key.
+    SpentInvite,
 }
 
 impl Reason {
@@ -38,6 +40,7 @@ impl Reason {
             Self::Full => "the table of sessions is full",
             Self::Crowded => "its network has too many sessions",
             Self::OldStore => "it has seen a newer server of this store",
+            Self::SpentInvite => "it comes with an invite that another key has used",
             Self::Cloned => "it goes on in a session after it opened another",
         }
     }
