@@ -34,6 +34,7 @@ const SERVER: Picture = Picture {
         ("namespace", &["principals", "store"]),
         ("principals", &["store"]),
         ("invites", &["store"]),
+        ("lines", &["requests"]),
         ("transport", &[]),
         ("presence", &[]),
         ("locks", &[]),

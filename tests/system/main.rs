@@ -30,6 +30,7 @@ mod log;
 mod membership;
 mod metrics;
 mod netfault;
+mod operators;
 mod plan;
 mod posix;
 mod relay;

@@ -9,26 +9,36 @@ use serde_json::Value;
 use std::fs::{self, File};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
 /// A server with a key of its own, and the keys of agents.
-struct Sealed {
-    server: Daemon,
-    address: SocketAddr,
+pub(super) struct Sealed {
+    pub(super) server: Daemon,
+    pub(super) address: SocketAddr,
     /// Of the server, in public.
     key: String,
     dir: TempDir,
 }
 
 impl Sealed {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         Self::with(&[])
     }
 
-    fn with(args: &[&str]) -> Self {
+    pub(super) fn with(args: &[&str]) -> Self {
+        Self::in_dir(args, |_, _| ())
+    }
+
+    /// The server logs to a file.
+    pub(super) fn logging() -> Self {
+        let to_file = |command: &mut Command, dir: &Path| drop(command.stderr(File::create(dir.join("server.log")).unwrap()));
+        Self::in_dir(&[], to_file)
+    }
+
+    fn in_dir(args: &[&str], prepare: impl FnOnce(&mut Command, &Path)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("server");
         let (own, store) = (dir.path().join("config/cistern"), dir.path().join("unused"));
@@ -36,33 +46,35 @@ impl Sealed {
         let made = command(CISTERND, &["init", "--json", "--state", state_dir, "--credentials", own, store]).output().unwrap();
         let made: Value = serde_json::from_slice(&made.stdout).unwrap_or_else(|_| panic!("{}", said(&made)));
         let own = ["--volatile", "--new-cluster", "--lease", "1s", "--listen", "127.0.0.1:0", "--json", "--state", state.to_str().unwrap()];
-        let server = Daemon::start(&Place::default(), CISTERND, &[&own, args].concat());
+        let mut server = command(CISTERND, &[&own, args].concat());
+        prepare(&mut server, dir.path());
+        let server = Daemon::of(&Place::default(), &mut server);
         let key = made["server"].as_str().unwrap().to_owned();
         assert_eq!(server.ready["key"], key);
         let address = server.ready["listen"][0].as_str().unwrap().parse().unwrap();
         Self { server, address, key, dir }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn key(&self, name: &str) -> String {
+    pub(super) fn key(&self, name: &str) -> String {
         self.path(name).to_str().unwrap().to_owned()
     }
 
     /// Makes a key; gives its public half.
-    fn make_key(&self, name: &str) -> String {
+    pub(super) fn make_key(&self, name: &str) -> String {
         let made = command(CISTERN, &["key", "new", &self.key(name), "--json"]).output().unwrap();
         assert!(made.status.success(), "{}", said(&made));
         serde_json::from_slice::<Value>(&made.stdout).unwrap()["public"].as_str().unwrap().to_owned()
     }
 
-    fn admin(&self, args: &[&str]) {
+    pub(super) fn admin(&self, args: &[&str]) {
         self.admin_says(args);
     }
 
-    fn admin_says(&self, args: &[&str]) -> String {
+    pub(super) fn admin_says(&self, args: &[&str]) -> String {
         let socket = self.server.ready["control"].as_str().unwrap();
         let output = command(CISTERN, &[&["admin"], args, &["--control", socket]].concat()).output().unwrap();
         assert!(output.status.success(), "{args:?}: {}", said(&output));
@@ -70,14 +82,14 @@ impl Sealed {
     }
 
     /// Makes a key, and admits it to everything.
-    fn admit(&self, name: &str) {
+    pub(super) fn admit(&self, name: &str) {
         let public = self.make_key(name);
         self.admin(&["add", name, "--key", &public]);
         self.admin(&["grant", name, "1=rwlo"]);
     }
 
     /// Without the keys of whoever runs the tests.
-    fn plain(&self, args: &[&str]) -> Command {
+    pub(super) fn plain(&self, args: &[&str]) -> Command {
         let mut command = command(CISTERN, args);
         command.env_remove("CREDENTIALS_DIRECTORY").env_remove("CISTERN_CREDENTIALS");
         command.env("HOME", self.dir.path()).env("XDG_CONFIG_HOME", self.path("nobody"));
@@ -85,18 +97,18 @@ impl Sealed {
         command
     }
 
-    fn prepared(&self, key: &str, args: &[&str]) -> Command {
+    pub(super) fn prepared(&self, key: &str, args: &[&str]) -> Command {
         self.plain(&[&["--key-file", &self.key(key), "--server-key", &self.key], args].concat())
     }
 
-    fn ok(&self, key: &str, args: &[&str]) -> String {
+    pub(super) fn ok(&self, key: &str, args: &[&str]) -> String {
         let output = self.prepared(key, args).output().unwrap();
         assert!(output.status.success(), "{args:?}: {}", said(&output));
         String::from_utf8(output.stdout).unwrap()
     }
 }
 
-fn refused(output: &Output, code: i32, why: &str) {
+pub(super) fn refused(output: &Output, code: i32, why: &str) {
     assert!(output.status.code() == Some(code) && said(output).contains(why), "not {why:?}: {}", said(output));
 }
 

@@ -16,7 +16,7 @@ types["RawHeader"] = { is = "structure", name = "RawHeader",
 }
 types["u16"] = { is = "number", bytes = 2, signed = false, shown = "decimal" }
 types["MessageHeader"] = { is = "structure", name = "MessageHeader",
-  { name = "kind", type = types["u8"], shown = "words", words = { [1] = "HELLO", [2] = "CHALLENGE", [3] = "WELCOME", [4] = "REFUSE", [6] = "CONFIRM", [7] = "OPENED", [8] = "KNOWN", [9] = "JOIN", [10] = "JOINED", [11] = "ROSTER", [12] = "ROSTER_PART", [16] = "KEEPALIVE", [17] = "RELEASE", [19] = "CANCEL", [20] = "END_SESSION", [21] = "PATH_CHALLENGE", [22] = "PATH_RESPONSE", [32] = "DEMAND", [33] = "GRANT", [34] = "WAIT_OVER", [35] = "PROBE", [36] = "WATCH_EVENT", [40] = "RECEIPT", [48] = "RECLAIM", [49] = "RECLAIM_COMPLETE", [50] = "OUTCOME", [64] = "LOOKUP", [65] = "GETATTR", [66] = "SETATTR", [67] = "READDIR", [68] = "CREATE", [69] = "MKDIR", [70] = "SYMLINK", [71] = "LINK", [72] = "UNLINK", [73] = "RMDIR", [74] = "RENAME", [75] = "MKREALM", [76] = "SETQUOTA", [77] = "LIST_REALMS", [80] = "READ", [81] = "STAGE", [82] = "WRITE", [83] = "BATCH", [84] = "GETXATTR", [85] = "LISTXATTR", [86] = "SETXATTR", [87] = "REMOVEXATTR", [96] = "LOCK", [98] = "LIST_LOCKS", [99] = "SERVER_STATUS", [100] = "WATCH", [101] = "UNWATCH", [128] = "ACK", [129] = "PENDING", [130] = "QUEUED", [131] = "RESULT", [132] = "NACK", [133] = "ALIVE", [134] = "RELEASED", [135] = "CANCELLED", [136] = "ENDED", [137] = "HINT" }, doc = "Code of the message's kind." },
+  { name = "kind", type = types["u8"], shown = "words", words = { [1] = "HELLO", [2] = "CHALLENGE", [3] = "WELCOME", [4] = "REFUSE", [6] = "CONFIRM", [7] = "OPENED", [8] = "KNOWN", [9] = "JOIN", [10] = "JOINED", [11] = "ROSTER", [12] = "ROSTER_PART", [16] = "KEEPALIVE", [17] = "RELEASE", [19] = "CANCEL", [20] = "END_SESSION", [21] = "PATH_CHALLENGE", [22] = "PATH_RESPONSE", [32] = "DEMAND", [33] = "GRANT", [34] = "WAIT_OVER", [35] = "PROBE", [36] = "WATCH_EVENT", [40] = "RECEIPT", [48] = "RECLAIM", [49] = "RECLAIM_COMPLETE", [50] = "OUTCOME", [64] = "LOOKUP", [65] = "GETATTR", [66] = "SETATTR", [67] = "READDIR", [68] = "CREATE", [69] = "MKDIR", [70] = "SYMLINK", [71] = "LINK", [72] = "UNLINK", [73] = "RMDIR", [74] = "RENAME", [75] = "MKREALM", [76] = "SETQUOTA", [77] = "LIST_REALMS", [80] = "READ", [81] = "STAGE", [82] = "WRITE", [83] = "BATCH", [84] = "GETXATTR", [85] = "LISTXATTR", [86] = "SETXATTR", [87] = "REMOVEXATTR", [96] = "LOCK", [98] = "LIST_LOCKS", [99] = "SERVER_STATUS", [100] = "WATCH", [101] = "UNWATCH", [120] = "ADMIN", [128] = "ACK", [129] = "PENDING", [130] = "QUEUED", [131] = "RESULT", [132] = "NACK", [133] = "ALIVE", [134] = "RELEASED", [135] = "CANCELLED", [136] = "ENDED", [137] = "HINT" }, doc = "Code of the message's kind." },
   { name = "reserved", type = types["u8"], doc = "Reserved; 0." },
   { name = "length", type = types["u16"], doc = "Bytes of the body." },
 }
@@ -556,6 +556,12 @@ types["Unwatch"] = { is = "structure", name = "Unwatch",
   { name = "ask", type = types["Ask"], doc = "The request." },
   { name = "object", type = types["ObjectId"], doc = "The object." },
 }
+types["Admin"] = { is = "structure", name = "Admin",
+  { name = "ask", type = types["Ask"], doc = "The request." },
+  { name = "answer", type = types["u64"], doc = "The answer of which a page is asked for, as ADMIN_ANSWER names it; 0: the line is executed." },
+  { name = "offset", type = types["u32"], doc = "Where in that answer the page begins." },
+  { name = "line", type = types["bytes16"], shown = "text", doc = "The line, in UTF-8 and without its end; empty when a page is asked for." },
+}
 types["Done"] = { is = "structure", name = "Done",
 }
 types["Failed"] = { is = "structure", name = "Failed",
@@ -740,7 +746,13 @@ types["RealmRows"] = { is = "structure", name = "RealmRows",
   { name = "end", type = types["bool"], doc = "Whether this page is the last." },
   { name = "rows", type = types["list of RealmRow"], doc = "The realms, by number." },
 }
-types["Reply"] = { is = "union", name = "Reply", shown = "words", words = { [0] = "DONE", [1] = "FAILED", [2] = "WALKED", [3] = "STATED", [4] = "LISTING", [5] = "DATA", [6] = "CHANGED", [7] = "GRANTED", [8] = "LOCK_REFUSED", [9] = "LOCK_ROWS", [10] = "SERVER_REPORT", [11] = "RECLAIMED", [12] = "OUTCOME_TOLD", [13] = "XATTR", [14] = "XATTR_NAMES", [15] = "BATCH_FAILED", [16] = "WATCHED", [17] = "BATCHED", [18] = "LIMITED", [19] = "REALM_ROWS" }, cases = {
+types["AdminAnswer"] = { is = "structure", name = "AdminAnswer",
+  { name = "answer", type = types["u64"], doc = "Names the answer, in its session." },
+  { name = "total", type = types["u32"], doc = "Bytes of the whole answer." },
+  { name = "offset", type = types["u32"], doc = "Where the page begins." },
+  { name = "text", type = types["bytes16"], shown = "text", doc = "The page, of a text in UTF-8; it may end within a character." },
+}
+types["Reply"] = { is = "union", name = "Reply", shown = "words", words = { [0] = "DONE", [1] = "FAILED", [2] = "WALKED", [3] = "STATED", [4] = "LISTING", [5] = "DATA", [6] = "CHANGED", [7] = "GRANTED", [8] = "LOCK_REFUSED", [9] = "LOCK_ROWS", [10] = "SERVER_REPORT", [11] = "RECLAIMED", [12] = "OUTCOME_TOLD", [13] = "XATTR", [14] = "XATTR_NAMES", [15] = "BATCH_FAILED", [16] = "WATCHED", [17] = "BATCHED", [18] = "LIMITED", [19] = "REALM_ROWS", [20] = "ADMIN_ANSWER" }, cases = {
   [0] = { field = "done", type = types["Done"] },
   [1] = { field = "failed", type = types["Failed"] },
   [2] = { field = "walked", type = types["Walked"] },
@@ -761,6 +773,7 @@ types["Reply"] = { is = "union", name = "Reply", shown = "words", words = { [0] 
   [17] = { field = "batched", type = types["Batched"] },
   [18] = { field = "limited", type = types["Limited"] },
   [19] = { field = "realm_rows", type = types["RealmRows"] },
+  [20] = { field = "admin_answer", type = types["AdminAnswer"] },
 } }
 types["Ack"] = { is = "structure", name = "Ack",
   { name = "nonce", type = types["u64"], doc = "The request." },
@@ -877,6 +890,7 @@ local kinds = {
   [99] = { name = "SERVER_STATUS", field = "server_status", direction = "agent", lane = "Request", renews = false, body = types["ServerStatus"] },
   [100] = { name = "WATCH", field = "watch", direction = "agent", lane = "Request", renews = false, body = types["Watch"] },
   [101] = { name = "UNWATCH", field = "unwatch", direction = "agent", lane = "Request", renews = false, body = types["Unwatch"] },
+  [120] = { name = "ADMIN", field = "admin", direction = "agent", lane = "Request", renews = false, body = types["Admin"] },
   [128] = { name = "ACK", field = "ack", direction = "server", lane = "Renewal", renews = true, body = types["Ack"] },
   [129] = { name = "PENDING", field = "pending", direction = "server", lane = "Renewal", renews = true, body = types["Pending"] },
   [130] = { name = "QUEUED", field = "queued", direction = "server", lane = "Renewal", renews = true, body = types["Queued"] },

@@ -312,6 +312,12 @@ pub enum Command {
         /// Which; `None`: all.
         realm: Option<Realm>,
     },
+    /// An operator's line for the server → [`Output::Line`]. It is executed at most once: after the loss of its session nobody says whether it
+    /// was. E2BIG: it does not fit a datagram.
+    Admin {
+        /// A line of the control protocol, without its end.
+        line: Bytes,
+    },
     /// How the server is → [`Output::Server`].
     ServerStatus,
     /// One round trip to the server's application → [`Output::Pong`].
@@ -426,6 +432,8 @@ pub enum Output {
     Locks(Vec<LockInfo>),
     /// Realms, by number.
     Realms(Vec<RealmInfo>),
+    /// What an operator's line was answered.
+    Line(Bytes),
     /// The server's report.
     Server(ServerReport),
     /// A round trip.

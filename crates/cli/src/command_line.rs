@@ -169,6 +169,7 @@ const OF_AN_OWN_AGENT: [(&str, &str); 2] = [("server", "--server"), ("lease_max"
 fn one_agent(command: &mut Command, matches: &ArgMatches, options: Options) -> Result<Options, clap::Error> {
     let leaf = innermost(matches);
     let given = |id: &str| leaf.value_source(id) == Some(ValueSource::CommandLine);
+    let options = Options { server_flag: given("server"), ..options };
     let Some((_, flag)) = OF_AN_OWN_AGENT.into_iter().find(|(id, _)| given(id)) else { return Ok(options) };
     if given("agent") {
         let what =
@@ -249,7 +250,7 @@ mod tests {
             "cistern --server a demo",
             "cistern demo --server a",
             "cistern plan --rate 1/s --agent /s",
-            "cistern --server a admin evict b",
+            "cistern --agent s admin evict b",
             "cistern settings --pcap f",
             "cistern agent run --agent s",
         ] {

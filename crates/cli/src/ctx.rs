@@ -4,11 +4,13 @@
 //! (`Display`) or JSON (`Serialize`), chosen here alone; and how several paths are treated: one that fails is reported, the others go on, the exit status
 //! is the worst.
 
-use crate::backend::Backend;
+use crate::backend::{Backend, own_client};
+use crate::execute::Holds;
 use crate::local::Failure;
 use crate::options::Options;
 use crate::show;
 use crate::text::Text;
+use cistern_client::Client;
 use cistern_text::Progress;
 use serde::Serialize;
 use serde_json::Value;
@@ -47,7 +49,19 @@ impl Ctx {
         }
     }
 
-    /// The same for several paths: failures are reported at once, the worst exit status is the command's.
+    /// A client of this command's own, with a session, whatever agent the host has: what an operator may do is no business of the agent's
+    /// other users.
+    pub(crate) fn operator(&mut self) -> Result<&Client, Failure> {
+        if self.agent.is_none() {
+            self.agent = Some(Backend::Own(own_client(&self.options, None)?, Holds::default()));
+        }
+        match &self.agent {
+            Some(Backend::Own(client, _)) => Ok(client),
+            _ => Err(Failure::usage("an operator's command goes through no host's agent")),
+        }
+    }
+
+    /// An act for several paths: failures are reported at once, the worst exit status is the command's.
     pub(crate) fn each(&mut self, paths: &[OsString], mut act: impl FnMut(&mut Self, &Text) -> Result<(), Failure>) -> Result<(), Failure> {
         self.agent()?;
         let mut worst: Option<Failure> = None;

@@ -21,6 +21,9 @@ pub(crate) struct Options {
     /// with --agent; as a flag it wins over CISTERN_AGENT
     #[arg(long, env = "CISTERN_SERVER", hide_env_values = true, value_delimiter = ',', value_name = "ADDRESS", global = true, help_heading = CONNECTION)]
     pub(crate) server: Vec<String>,
+    /// `--server` stood on the command line.
+    #[arg(skip)]
+    pub(crate) server_flag: bool,
     /// Control socket of the host agent to use, instead of an agent of this command's own. Where no server is named by an option, the
     /// environment or the settings file, a command looks for this user's agent (`cistern agent run`), then for the system's
     #[arg(long, env = "CISTERN_AGENT", hide_env_values = true, value_name = "SOCKET", global = true, help_heading = CONNECTION)]

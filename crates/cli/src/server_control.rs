@@ -10,7 +10,7 @@ mod ask;
 mod invites;
 mod principals;
 
-pub(crate) use ask::{ask, ask_at_leisure, settings};
+pub(crate) use ask::{ask, ask_at_leisure, ask_sealed, settings};
 
 use crate::execute::EXIT_FAILED;
 use crate::local::{Failure, micros, millis};
@@ -21,7 +21,7 @@ use cistern_link::Instant;
 use cistern_server::store::BatchId;
 use cistern_server::{Identity, Server, SessionRow};
 use cistern_store::CommitStats;
-use cistern_wire::{AgentId, Kind};
+use cistern_wire::{AgentId, Kind, Printable};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -144,6 +144,26 @@ pub(crate) fn backup_wanted(line: &str) -> Option<Text> {
         Ok(ControlRequest::Backup { dir }) => Some(dir),
         _ => None,
     }
+}
+
+/// A line, as the log shows it.
+#[derive(Debug)]
+pub(crate) struct Logged {
+    /// Without the secret of an invite, and so that it can be printed.
+    pub(crate) line: String,
+    /// It changes nothing.
+    pub(crate) reads: bool,
+}
+
+/// A line, if it is a request.
+pub(crate) fn logged(line: &str) -> Option<Logged> {
+    use ControlRequest::{Agents, Invites, Sessions, Settings, Stats, Status};
+    let request = serde_json::from_str::<ControlRequest>(line).ok()?;
+    let reads = matches!(request, Status {} | Sessions {} | Stats {} | Settings {} | Agents {} | Invites {});
+    let mut fields: Map<String, Value> = serde_json::from_str(line).ok()?;
+    fields.remove("secret");
+    let line = Printable(&Value::Object(fields).to_string()).to_string();
+    Some(Logged { line, reads })
 }
 
 /// Whether a line asks for the settings in force, which the server's process knows.
@@ -358,6 +378,22 @@ mod tests {
         }
         assert!(matches!(serde_json::from_str("{\"op\":\"status\"}"), Ok(ControlRequest::Status {})));
         assert!(matches!(serde_json::from_str("{\"op\":\"evict\",\"agent\":\"a\"}"), Ok(ControlRequest::Evict { agent }) if agent == "a"));
+    }
+
+    #[test]
+    fn the_log_shows_no_secret_and_nothing_that_cannot_be_printed() {
+        let invite = format!(
+            r#"{{"op":"invite","id":{},"secret":{},"name":"w\u0085eb","operator":false,"rights":[],"uses":1,"within_s":60}}"#,
+            json!(Blob(vec![1; 8])),
+            json!(Blob(vec![77; 16])),
+        );
+        let shown = logged(&invite).unwrap();
+        assert!(!shown.reads && shown.line.contains(r#""op":"invite""#) && shown.line.contains("w\\xc2\\x85eb"), "{shown:?}");
+        assert!(
+            !shown.line.contains("secret") && !shown.line.contains(json!(Blob(vec![77; 16])).to_string().trim_matches('"')),
+            "{shown:?}"
+        );
+        assert!(logged(r#"{"op":"agents"}"#).unwrap().reads && logged(r#"{"op":"secret"}"#).is_none());
     }
 
     #[test]

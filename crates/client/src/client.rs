@@ -221,6 +221,13 @@ impl Client {
         self.op(Subject::Named("realms"), Command::ListRealms { realm: Some(Realm(number)) }, kinds::ListRealms)
     }
 
+    /// An operator's line for the server, in its control protocol; brings what the server answers. Only a sealed session whose key is an
+    /// operator's may: [`NotPermitted`](crate::ErrorKind::NotPermitted). Executed at most once:
+    /// [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) if the session is lost before the answer has come whole.
+    pub fn admin(&self, line: impl Into<Bytes>) -> Op<kinds::Admin> {
+        self.op(Subject::Named("operator's line"), Command::Admin { line: line.into() }, kinds::Admin)
+    }
+
     /// Watches what a path names.
     pub fn watch(&self, path: impl AsRef<Path>) -> Op<kinds::Watch> {
         self.on_path(path, kinds::Watch, |path| Command::Stat { target: Target::Path(path), follow: true })

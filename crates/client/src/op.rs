@@ -451,6 +451,7 @@ pub mod kinds {
     use crate::guard::Guard;
     use crate::metadata::{Contents, DirEntry, Directory, FileId, Metadata, Version, Xattr, XattrNames};
     use crate::{Client, File, LockInfo, Realm, ServerStatus as Server, Watcher};
+    use bytes::Bytes;
     use cistern_wire::ItemResult;
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
@@ -540,6 +541,7 @@ pub mod kinds {
         Release => (): |_, Done::Output(Output::Done)| ();
         ListLocks => Vec<LockInfo>: |_, Done::Output(Output::Locks(rows))| rows.into_iter().map(LockInfo::of).collect();
         ListRealms => Vec<Realm>: |_, Done::Output(Output::Realms(rows))| rows.into_iter().map(Realm::of).collect();
+        Admin => Bytes: |_, Done::Output(Output::Line(text))| text;
         ServerStatus => Server: |_, Done::Output(Output::Server(report))| Server::of(&report);
         Ping => Duration: |_, Done::Output(Output::Pong { round_trip })| round_trip;
         Close => (): |_, Done::Output(Output::Done)| ();

@@ -14,6 +14,7 @@ extern crate std;
 
 mod gate;
 mod ids;
+mod lines;
 mod locks;
 mod presence;
 mod requests;
@@ -31,8 +32,10 @@ pub mod stats;
 pub mod store;
 
 pub use config::{Config, ConfigError};
+pub use lines::LineId;
 pub use locks::LockCounts;
 pub use scheduler::WorkCounts;
+pub use server::admin::AdminLine;
 pub use server::join_session::ServerRoster;
 pub use server::joining::{Joined, NewInvite};
 pub use server::status;

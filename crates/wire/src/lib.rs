@@ -18,6 +18,7 @@ mod layout;
 #[macro_use]
 mod shape;
 
+mod admin;
 mod answer;
 mod attr;
 mod batch;
@@ -48,6 +49,7 @@ mod xattr;
 pub mod limits;
 pub mod segments;
 
+pub use admin::{Admin, AdminAnswer};
 pub use answer::{
     Ack, Alive, CancelOutcome, Cancelled, Ended, Fate, Hint, Nack, NackReason, Pending, Queued, Released, ReleasedItem, RequestResult,
 };

@@ -8,7 +8,7 @@
 use crate::field::{Fault, Field, Malformed, Reader, Writer};
 use crate::ids::{Ask, Terms};
 use crate::shape::{FieldInfo, Shape};
-use crate::{answer, attr, batch, content, control, handshake, joining, locks, names, notice, realm, recovery, watch, xattr};
+use crate::{admin, answer, attr, batch, content, control, handshake, joining, locks, names, notice, realm, recovery, watch, xattr};
 use alloc::vec::Vec;
 
 /// Who sends a message.
@@ -295,6 +295,7 @@ registry! {
     0x63 ServerStatus  "SERVER_STATUS"  Agent  Request/Read     locks::ServerStatus;
     0x64 Watch         "WATCH"          Agent  Request/Session  watch::Watch;
     0x65 Unwatch       "UNWATCH"        Agent  Request/Session  watch::Unwatch;
+    0x78 Admin         "ADMIN"          Agent  Request/Session  admin::Admin<'a>;
     // Answers: sections 6.5 and 7.
     0x80 Ack           "ACK"            Server Renewal          answer::Ack<'a>;
     0x81 Pending       "PENDING"        Server Renewal          answer::Pending;

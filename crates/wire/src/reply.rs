@@ -4,6 +4,7 @@
 //! that it can be read without knowing the request. Implements `wire-spec.md` section 6.5.
 //! Leaves to others: which request is answered by which reply (`wire-spec.md` section 6.2, `server::execute`).
 
+use crate::admin::AdminAnswer;
 use crate::attr::{Attr, CacheGrant, Effect};
 use crate::field::{Bytes8, Bytes16, Fault, Field, List, Malformed, Reader, Writer};
 use crate::ids::{AgentId, Generation, LockId, Mode, ObjectId, StoreId};
@@ -129,6 +130,8 @@ replies! {
     0x12 Limited "LIMITED" Limited,
     /// Realms and their use.
     0x13 RealmRows "REALM_ROWS" RealmRows<'a>,
+    /// A page of what an operator's line was answered.
+    0x14 AdminAnswer "ADMIN_ANSWER" AdminAnswer<'a>,
 }
 
 body! {

@@ -9,16 +9,16 @@ use crate::sealed::{
     SealedRefuse, SealedResume, SealedWelcome, WelcomePayload, Zeros,
 };
 use crate::{
-    Ack, AgentId, Alive, Ask, Attr, Batch, BatchFailed, Bytes8, Bytes16, CacheGrant, Cancel, CancelOutcome, Cancelled, Challenge, Changed,
-    Claim, Confirm, Create, Data, Demand, Done, Effect, EndReason, EndSession, Ended, Entry, Expect, Failed, Fate, FormerClaim, FormerFate,
-    Generation, GetAttr, GetXattr, Grant, Granted, Handle, Held, Hello, Hint, Holder, Item, ItemResult, Join, JoinOutcome, Joined, Keep,
-    KeepAlive, Known, Limit, Limited, Link, List, ListLocks, ListRealms, ListXattr, Listing, Lock, LockClass, LockId, LockRefused, LockRow,
-    LockRows, LockWait, Lookup, MakeRealm, Message, Mkdir, Mode, Nack, NackReason, ObjectId, ObjectKind, Opened, Outcome, OutcomeTold,
-    PathChallenge, PathResponse, Pending, Probe, Queued, Read, ReadDir, Realm, RealmRow, RealmRows, Receipt, ReceiptAnswer, Reclaim,
-    ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseItem, Released, ReleasedItem,
-    RemoveXattr, Rename, RenameRule, Reply, RequestResult, Rmdir, RosterAsk, RosterPart, RowState, ServerReport, ServerStatus, SessionFate,
-    SessionId, SetAttr, SetMask, SetQuota, SetXattr, Stage, Standing, Stated, Status, StoreId, Symlink, Terms, Unlink, Unwatch, WaitOver,
-    Walked, Want, Watch, WatchEvent, Watched, Welcome, Write, Xattr, XattrNames, XattrRule,
+    Ack, Admin, AdminAnswer, AgentId, Alive, Ask, Attr, Batch, BatchFailed, Bytes8, Bytes16, CacheGrant, Cancel, CancelOutcome, Cancelled,
+    Challenge, Changed, Claim, Confirm, Create, Data, Demand, Done, Effect, EndReason, EndSession, Ended, Entry, Expect, Failed, Fate,
+    FormerClaim, FormerFate, Generation, GetAttr, GetXattr, Grant, Granted, Handle, Held, Hello, Hint, Holder, Item, ItemResult, Join,
+    JoinOutcome, Joined, Keep, KeepAlive, Known, Limit, Limited, Link, List, ListLocks, ListRealms, ListXattr, Listing, Lock, LockClass,
+    LockId, LockRefused, LockRow, LockRows, LockWait, Lookup, MakeRealm, Message, Mkdir, Mode, Nack, NackReason, ObjectId, ObjectKind,
+    Opened, Outcome, OutcomeTold, PathChallenge, PathResponse, Pending, Probe, Queued, Read, ReadDir, Realm, RealmRow, RealmRows, Receipt,
+    ReceiptAnswer, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseItem, Released,
+    ReleasedItem, RemoveXattr, Rename, RenameRule, Reply, RequestResult, Rmdir, RosterAsk, RosterPart, RowState, ServerReport,
+    ServerStatus, SessionFate, SessionId, SetAttr, SetMask, SetQuota, SetXattr, Stage, Standing, Stated, Status, StoreId, Symlink, Terms,
+    Unlink, Unwatch, WaitOver, Walked, Want, Watch, WatchEvent, Watched, Welcome, Write, Xattr, XattrNames, XattrRule,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -195,6 +195,7 @@ pub fn reply_samples() -> Vec<Reply<'static>> {
                 place: Bytes16(b"/teams/web"),
             }]),
         }),
+        Reply::AdminAnswer(AdminAnswer { answer: 7, total: 2_000, offset: 1_100, text: Bytes16(br#","sessions":2}]}"#) }),
     ]
 }
 
@@ -354,6 +355,7 @@ fn request_samples() -> Vec<Message<'static>> {
         Message::ServerStatus(ServerStatus { ask }),
         Message::Watch(Watch { ask, object: ObjectId(42) }),
         Message::Unwatch(Unwatch { ask, object: ObjectId(42) }),
+        Message::Admin(Admin { ask, answer: 0, offset: 0, line: Bytes16(br#"{"op":"agents"}"#) }),
     ]
 }
 

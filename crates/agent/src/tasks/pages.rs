@@ -1,4 +1,4 @@
-//! List, GetXattr, ListXattr and ListLocks: what comes in pages.
+//! List, GetXattr, ListXattr, ListLocks and Admin: what comes in pages.
 //!
 //! Decides: what is asked next, how pages are put together, when reading begins again because the object changed, and when a directory is known
 //! completely. Invariants: what is told of an object is of one version of it; a directory is cached as complete only if it was read wholly under a
@@ -13,8 +13,11 @@ use crate::cache::{Body, Directory, View};
 use crate::tasks::walk::NOT_AN_ANSWER;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::limits::{XATTR_VALUE_MAX, XATTRS_MAX};
-use cistern_wire::{Attr, Listing, LockRow, LockRows, ObjectId, ObjectKind, Realm, Reply, Status, Xattr, XattrNames, is_name};
+use cistern_wire::limits::{MESSAGE_HEADER_LEN, XATTR_VALUE_MAX, XATTRS_MAX};
+use cistern_wire::{
+    Admin, Attr, Field as _, Form, Listing, LockRow, LockRows, ObjectId, ObjectKind, Realm, Reply, Status, Xattr, XattrNames, is_name,
+};
+use core::cmp::Ordering;
 
 /// How often reading begins again because what is read changed between two pages, before the caller is told (VERSION_CHANGED).
 const VERSIONS_MAX: u32 = 16;
@@ -22,6 +25,10 @@ const VERSIONS_MAX: u32 = 16;
 const ENTRIES_MAX: usize = 1 << 20;
 /// Most rows of one listing: as many as a server has locks at the very most. More are pages without an end.
 const ROWS_MAX: usize = 1 << 20;
+/// Longest answer to an operator's line, in bytes: as long as a server's may be.
+const LINE_ANSWER_MAX: usize = 4 << 20;
+/// Bytes of a datagram besides an operator's line, which is given in sealed sessions alone.
+const LINE_AROUND: usize = Form::Record.around() + MESSAGE_HEADER_LEN + Admin::MIN_LEN;
 
 /// A directory being read.
 #[derive(Debug)]
@@ -349,6 +356,43 @@ impl Task {
                 Flow::Wait
             }
             _ => Flow::failed(NOT_AN_ANSWER),
+        }
+    }
+}
+
+impl Task {
+    pub(super) fn administer(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
+        let Command::Admin { line } = &self.command else { return Flow::failed(NOT_AN_ANSWER) };
+        if line.len() + LINE_AROUND > desk.office.datagram {
+            return Flow::failed(Status::E2BIG);
+        }
+        let line = line.clone();
+        self.stage = Stage::AnswerPages(Vec::new());
+        self.ask(desk, Request::Admin { line, answer: 0, offset: 0 });
+        Flow::Wait
+    }
+
+    pub(super) fn heard_line(&mut self, desk: &mut Desk<'_, '_>, reply: &Reply<'_>) -> Flow {
+        let page = match reply {
+            Reply::AdminAnswer(page) => page,
+            Reply::Failed(failed) => return Flow::failed(failed.status),
+            _ => return Flow::failed(NOT_AN_ANSWER),
+        };
+        let Stage::AnswerPages(text) = &mut self.stage else { return Flow::failed(NOT_AN_ANSWER) };
+        let total = page.total as usize;
+        if page.offset as usize != text.len() || total > LINE_ANSWER_MAX {
+            return Flow::failed(NOT_AN_ANSWER);
+        }
+        text.extend_from_slice(page.text.0);
+        // Each page has something, so they come to an end.
+        match text.len().cmp(&total) {
+            Ordering::Equal => Flow::End(Ok(Output::Line(core::mem::take(text).into()))),
+            Ordering::Less if !page.text.0.is_empty() => {
+                let offset = u32::try_from(text.len()).unwrap_or(u32::MAX);
+                self.ask(desk, Request::Admin { line: Bytes::new(), answer: page.answer, offset });
+                Flow::Wait
+            }
+            Ordering::Less | Ordering::Greater => Flow::failed(NOT_AN_ANSWER),
         }
     }
 }

@@ -43,6 +43,8 @@ pub(crate) enum Request {
     ListLocks { object: ObjectId, after_object: ObjectId, after_row: u32 },
     /// LIST_REALMS.
     ListRealms { realm: Realm, after: Realm },
+    /// ADMIN: the line, or from `offset` on what another one was answered.
+    Admin { line: Bytes, answer: u64, offset: u32 },
     /// SERVER_STATUS.
     ServerStatus,
 }
@@ -82,6 +84,12 @@ impl Request {
     /// Whether it changes the namespace.
     pub(crate) const fn is_mutation(&self) -> bool {
         matches!(self, Self::Change { .. })
+    }
+
+    /// Whether something may be changed if its answer is lost, so that its command does not begin again. Of an operator's line each page is
+    /// such: to begin again would execute the line.
+    pub(crate) const fn is_act(&self) -> bool {
+        self.is_mutation() || matches!(self, Self::Admin { .. })
     }
 
     /// The object whose state the answer tells, if it is one that is named in the request.
@@ -167,6 +175,9 @@ impl Request {
             }
             Self::ListRealms { realm, after } => {
                 Message::from(cistern_wire::ListRealms { ask: Ask::NONE, realm: *realm, after: *after }).to_bytes()
+            }
+            Self::Admin { line, answer, offset } => {
+                Message::from(cistern_wire::Admin { ask: Ask::NONE, answer: *answer, offset: *offset, line: Bytes16(line) }).to_bytes()
             }
             Self::ServerStatus => Message::from(cistern_wire::ServerStatus { ask: Ask::NONE }).to_bytes(),
         }

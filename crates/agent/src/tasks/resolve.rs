@@ -175,6 +175,7 @@ impl Task {
             Command::Lock { .. } => self.lock(desk),
             Command::ListLocks { .. } => self.list_locks(desk),
             Command::ListRealms { .. } => self.list_realms(desk),
+            Command::Admin { .. } => self.administer(desk),
             Command::ServerStatus | Command::Ping => self.ask_server(desk),
             _ => self.change(desk),
         }

@@ -108,6 +108,8 @@ pub(super) enum Stage {
     LockPages(LockPages),
     /// Realms are being listed.
     RealmPages(Vec<RealmInfo>),
+    /// The answer to an operator's line, as far as it has come.
+    AnswerPages(Vec<u8>),
 }
 
 /// A command that runs.
@@ -248,9 +250,9 @@ impl Task {
         if self.changed || self.is_changing() { OpError::OutcomeUnknown } else { why }
     }
 
-    /// Whether a mutation is out whose outcome is not known.
+    /// Whether something is out that changes something, and whose outcome is not known.
     fn is_changing(&self) -> bool {
-        self.calls.values().any(|call| call.request.is_mutation())
+        self.calls.values().any(|call| call.request.is_act())
     }
 
     fn again(&mut self, desk: &mut Desk<'_, '_>) -> Flow {
@@ -375,7 +377,7 @@ impl Task {
                 call.resume(desk);
                 self.ask_later(desk, number, call.request, failed.status, failed.retry_ms)
             }
-            Answer::Reply(reply) | Answer::Result(Some(reply)) if call.request.is_mutation() && !is_outcome(reply) => {
+            Answer::Reply(reply) | Answer::Result(Some(reply)) if call.request.is_act() && !is_outcome(reply) => {
                 //= wire-spec.md#7-3-peers-that-break-the-rules
                 //# A user whose mutation was answered so MUST be told that the outcome is not known.
                 call.settle(desk, None);
@@ -410,7 +412,7 @@ impl Task {
                 //# executed".
                 //= wire-spec.md#11-2-delivery
                 //# A caller whose mutation ended so MUST be told that the outcome is not known.
-                if !call.request.is_mutation() {
+                if !call.request.is_act() {
                     return Flow::Again;
                 }
                 call.settle(desk, None);
@@ -443,6 +445,7 @@ impl Task {
             Stage::XattrPages(_) => self.heard_xattr(desk, call, reply),
             Stage::LockPages(_) => self.heard_rows(desk, reply),
             Stage::RealmPages(_) => self.heard_realms(desk, reply),
+            Stage::AnswerPages(_) => self.heard_line(desk, reply),
             Stage::Asked => match &self.command {
                 Command::Stat { .. } => self.heard_stat(desk, call, reply),
                 Command::ReadLink { .. } => self.heard_link(desk, call, reply),
@@ -484,7 +487,10 @@ impl Call {
     }
 }
 
-/// Whether a reply says what became of a mutation.
+/// Whether a reply says what became of a mutation, or of an operator's line.
 const fn is_outcome(reply: &Reply<'_>) -> bool {
-    matches!(reply, Reply::Failed(_) | Reply::Changed(_) | Reply::Batched(_) | Reply::BatchFailed(_) | Reply::Limited(_))
+    matches!(
+        reply,
+        Reply::Failed(_) | Reply::Changed(_) | Reply::Batched(_) | Reply::BatchFailed(_) | Reply::Limited(_) | Reply::AdminAnswer(_)
+    )
 }

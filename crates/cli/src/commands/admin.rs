@@ -1,4 +1,4 @@
-//! `cistern admin`: operation of a running server through its control socket, on its host.
+//! `cistern admin`: operation of a running server, through its control socket on its host, or sealed from anywhere with an operator's key.
 
 mod add;
 mod admit;
@@ -14,10 +14,12 @@ mod sessions;
 mod stats;
 mod status;
 
+use crate::ctx::Ctx;
 use crate::execute::EXIT_FAILED;
 use crate::local::Failure;
+use crate::options::Options;
 use crate::places::Daemon;
-use crate::server_control::ask;
+use crate::server_control::{ask, ask_at_leisure, ask_sealed};
 use cistern_credentials::Places;
 use cistern_trust::Pinned;
 use clap::Args;
@@ -25,7 +27,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 
 super::commands! {
-    /// Operate a running server, on its host
+    /// Operate a running server
     Admin:
     Status(status::AdminStatus),
     Sessions(sessions::Sessions),
@@ -42,24 +44,45 @@ super::commands! {
     Backup(backup::Backup),
 }
 
-/// Global options of commands that ask a server through its control socket.
-const CONTROL: &[&str] = &["json"];
+/// Global options of commands that ask a server as an operator.
+const OPERATOR: &[&str] = &["json", "server", "key_file", "server_key", "key_log", "config", "timeout", "lease_max", "pcap"];
 
-// Which server on this host is asked.
+// Which server is asked, and by which way.
 #[derive(Args, Debug)]
 struct Control {
-    /// The server's control socket; else that of this user's server without --state
+    /// The server's control socket; else that of this user's server without --state. With --server, or where there is no such socket and
+    /// this user has a key, the server is asked over the network, which takes an operator's key
     #[arg(long, env = "CISTERN_CONTROL", hide_env_values = true, value_name = "SOCKET")]
     control: Option<PathBuf>,
 }
 
 impl Control {
-    fn socket(&self) -> Result<PathBuf, Failure> {
-        self.control.as_ref().map_or_else(|| Daemon::Server.socket(None), |socket| Ok(socket.clone()))
+    /// The socket to ask on; `None`: the server is asked over the network.
+    fn socket(&self, options: &Options) -> Result<Option<PathBuf>, Failure> {
+        match &self.control {
+            _ if options.server_flag => Ok(None),
+            Some(socket) => Ok(Some(socket.clone())),
+            None => {
+                let socket = Daemon::Server.socket(None)?;
+                let has_key = || Places::of_this_process(options.key_file.as_deref()).find().map(|found| found.is_some());
+                Ok(if !socket.exists() && has_key()? { None } else { Some(socket) })
+            }
+        }
     }
 
-    fn ask(&self, request: &Value) -> Result<Value, Failure> {
-        ask(&self.socket()?, request)
+    fn ask(&self, ctx: &mut Ctx, request: &Value) -> Result<Value, Failure> {
+        match self.socket(ctx.options())? {
+            Some(socket) => ask(&socket, request),
+            None => ask_sealed(ctx.operator()?, request),
+        }
+    }
+
+    /// As [`Self::ask`], for what takes as long as the disk takes.
+    fn ask_at_leisure(&self, ctx: &mut Ctx, request: &Value) -> Result<Value, Failure> {
+        match self.socket(ctx.options())? {
+            Some(socket) => ask_at_leisure(&socket, request),
+            None => ask_sealed(ctx.operator()?, request),
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 mod backups;
 mod in_force;
 mod kept;
+mod operators;
 mod revoked;
 mod sealing;
 mod state;
@@ -19,25 +20,24 @@ use crate::ctx::Ctx;
 use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE, EXIT_STORE};
 use crate::local::Failure;
 use crate::metrics::{Port, Publisher, Snapshot};
-use crate::{capture, key_log, logging, places, server_control, settings, show, signals};
-use backups::Backups;
+use crate::{capture, key_log, logging, places, settings, show, signals};
 use cistern_client::{Address, DEFAULT_PORT};
 use cistern_credentials::ServerKeys;
+use cistern_driver::seed;
 use cistern_driver::{
-    Clock, ConnectionId, ControlLimits, ControlServer, Ended, EventLoop, Handle, LoopOptions, Owned, PortOptions, Services, Stats, UdpPort,
+    Clock, ControlLimits, ControlServer, Ended, EventLoop, Handle, LoopOptions, Owned, PortOptions, Services, Stats, UdpPort,
 };
 use cistern_driver::{OpenError, Registry, Token};
-use cistern_driver::{Response, seed};
 use cistern_link::Instant;
 use cistern_seal::KeySink;
 use cistern_seal::key::Role;
-use cistern_server::store::BatchId;
 use cistern_server::{Config, Server};
 use cistern_text::{duration, size};
 use cistern_wire::StoreId;
 use clap::Args;
 use in_force::InForce;
 use kept::{Bell, Kept};
+use operators::{Around, Operators};
 use revoked::RevokedLog;
 use sealing::{Sealing, read_keys_of};
 use serde_json::json;
@@ -134,6 +134,9 @@ pub(crate) struct Serve {
     /// Most sessions
     #[arg(long, value_name = "COUNT")]
     pub(crate) max_sessions: Option<u32>,
+    /// Keep when each agent's key was heard last, in memory and to the minute, and show it in `cistern admin agents`
+    #[arg(long)]
+    pub(crate) last_seen: bool,
     /// Serve metrics in the Prometheus text format at http://ADDRESS/metrics (host:port, [v6]:port; a port alone is one of 127.0.0.1)
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<Address>,
@@ -346,13 +349,11 @@ fn set_up(
         Some(keys) => Sealing::start(keys, state, key_log, server, &bell, now).map(|(sealing, server)| (Some(sealing), server))?,
         None => (None, server),
     };
-    let backups = Backups::new(bell.clone());
+    let operators = Operators::new(control, bell.clone());
     let daemon = ServerServices {
         store,
         bell,
-        control,
-        backups,
-        changes: Vec::new(),
+        operators,
         revoked,
         sealing,
         stats: Arc::default(),
@@ -412,10 +413,7 @@ impl Announcement {
 struct ServerServices {
     store: Kept,
     bell: Bell,
-    control: ControlServer,
-    backups: Backups,
-    /// Answers to an operator that wait for their batch.
-    changes: Vec<(BatchId, ConnectionId, String)>,
+    operators: Operators,
     revoked: RevokedLog,
     sealing: Option<Sealing>,
     stats: Arc<Stats>,
@@ -433,26 +431,12 @@ impl Services<Server> for ServerServices {
     fn register(&mut self, registry: &Registry, handle: &Handle) -> io::Result<()> {
         // Registered once, so it is empty.
         let _ = self.bell.set(handle.clone());
-        self.control.register(registry, 0)
+        self.operators.register(registry)
     }
 
     fn on_ready(&mut self, server: &mut Server, now: Instant, token: Token) {
-        let (stats, store, backups, changes, in_force) = (&self.stats, &self.store, &mut self.backups, &mut self.changes, &self.in_force);
-        let mut answer = |asked, line: &str| match server_control::backup_wanted(line) {
-            Some(dir) => match backups.begin(asked, dir, store.backup_source()) {
-                Ok(()) => Response::Later,
-                Err(failure) => Response::Line(json!({ "error": failure }).to_string()),
-            },
-            None if server_control::settings_wanted(line) => Response::Line(json!({ "ok": in_force.rows() }).to_string()),
-            None => match server_control::answer(server, now, &stats.read(), store.stats(), line) {
-                (line, Some(batch)) => {
-                    changes.push((batch, asked, line));
-                    Response::Later
-                }
-                (line, None) => Response::Line(line),
-            },
-        };
-        self.control.on_ready(token, &mut answer);
+        let Self { stats, store, in_force, operators, .. } = self;
+        operators.on_ready(token, server, &Around { now, stats, store, in_force });
     }
 
     fn between_rounds(&mut self, server: &mut Server) {
@@ -475,13 +459,14 @@ impl Services<Server> for ServerServices {
         if let Some(sealing) = &mut self.sealing {
             sealing.serve(server, now);
         }
+        let Self { stats, store, in_force, operators, .. } = self;
+        operators.take_lines(server, &Around { now, stats, store, in_force });
         self.store.serve(server, now);
-        self.backups.tell(&mut self.control);
         if let Err(failure) = self.revoked.unite_once(server) {
             self.failure = Some(failure);
             return ControlFlow::Break(());
         }
-        self.answer_changes(server);
+        self.operators.tell(server, now, &mut self.revoked);
         if let Some(metrics) = &self.metrics {
             metrics.publish(|| Snapshot { figures: server.figures(now), driver: self.stats.read(), store: self.store.stats() });
         }
@@ -498,20 +483,6 @@ impl Services<Server> for ServerServices {
             return ControlFlow::Break(());
         }
         ControlFlow::Continue(())
-    }
-}
-
-impl ServerServices {
-    /// Tells operators of their changes that are durable.
-    fn answer_changes(&mut self, server: &Server) {
-        let durable = server.durable_up_to();
-        if !self.changes.iter().any(|(batch, ..)| *batch <= durable) {
-            return;
-        }
-        let failed = self.revoked.unite(server).err().map(|failure| json!({ "error": failure }).to_string());
-        for (_, asked, line) in self.changes.extract_if(.., |(batch, ..)| *batch <= durable) {
-            self.control.push(asked, failed.as_deref().unwrap_or(&line));
-        }
     }
 }
 

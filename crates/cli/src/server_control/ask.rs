@@ -5,6 +5,7 @@
 use crate::execute::{EXIT_SOFTWARE, EXIT_UNAVAILABLE};
 use crate::local::Failure;
 use crate::settings::SettingRow;
+use cistern_client::{Client, ErrorKind};
 use cistern_driver::{ClientError, ControlClient};
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -30,6 +31,24 @@ pub(crate) fn ask(socket: &Path, request: &Value) -> Result<Value, Failure> {
 /// Nobody answers there, or the server says no.
 pub(crate) fn ask_at_leisure(socket: &Path, request: &Value) -> Result<Value, Failure> {
     ask_within(socket, request, LEISURE)
+}
+
+/// As [`ask`], over the network, by a client whose key is an operator's.
+///
+/// # Errors
+/// The line could not be given, or the server says no.
+pub(crate) fn ask_sealed(client: &Client, request: &Value) -> Result<Value, Failure> {
+    let text = client.admin(request.to_string()).wait().map_err(|error| {
+        let hint = match error.kind() {
+            ErrorKind::NotPermitted => ": over the network that takes a sealed session, and the key of an operator; on the server's host there is its control socket",
+            ErrorKind::TooLarge => ": ask on the server's host, through its control socket",
+            _ => "",
+        };
+        let failure = Failure::from(error);
+        Failure { message: format!("{}{hint}", failure.message), ..failure }
+    })?;
+    let answer = str::from_utf8(&text).ok().and_then(read_answer);
+    answer.unwrap_or_else(|| Err(Failure::new("INTERNAL", EXIT_SOFTWARE, "the server's answer cannot be read")))
 }
 
 fn ask_within(socket: &Path, request: &Value, span: Duration) -> Result<Value, Failure> {

@@ -134,6 +134,7 @@ impl Server {
             Message::Stage(m) => self.stage(call, m),
             Message::ListLocks(m) => self.list_locks(call, m, seen),
             Message::ListRealms(m) => self.list_realms(call, m, seen),
+            Message::Admin(m) => self.admin(call, m),
             Message::Watch(m) => self.watch_object(call, m, seen),
             Message::Unwatch(m) => self.unwatch_object(call, m),
             Message::ServerStatus(_) => self.server_status(call, seen),

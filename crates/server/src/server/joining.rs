@@ -237,7 +237,7 @@ impl Server {
     }
 
     /// The newest batch that has, or may have, writes.
-    fn newest_batch(&self) -> BatchId {
+    pub(crate) fn newest_batch(&self) -> BatchId {
         self.store.open_batch() - BatchId::from(!self.store.has_writes())
     }
 }

@@ -276,6 +276,7 @@ impl Server {
         //= wire-spec.md#11-3-failure-and-ending
         //# A session MUST end whole: by T, by END_SESSION, or by its agent's next session (section 11.6).
         self.stages.end_session(key.id());
+        self.lines.end_session(key.id());
         self.watches.end_session(key.id());
         self.session_left_files(key.id());
         let pending = self.pending.remove(&key);

@@ -6,6 +6,7 @@
 //! Invariants, asserted after every step: there is a lease timer for each session timing out and no other; time does not go back. An idle
 //! server has no timer and no work that grows with its tables.
 
+pub(crate) mod admin;
 mod answers;
 mod delivery;
 mod durability;
@@ -34,6 +35,7 @@ mod work;
 use crate::config::{Config, ConfigError};
 use crate::gate::Gate;
 use crate::invites::Invites;
+use crate::lines::Lines;
 use crate::locks::{LockTable, Tokens};
 use crate::namespace::Namespace;
 use crate::namespace::staging::Stages;
@@ -177,6 +179,7 @@ pub struct Server {
     namespace: Namespace,
     principals: Principals,
     invites: Invites,
+    lines: Lines,
     /// What hosts that join are told of the cluster; none: nothing.
     roster: Option<Box<ServerRoster>>,
     /// Keys that are revoked whatever the store says.
@@ -244,6 +247,7 @@ impl Server {
             namespace: Namespace::new(config.namespace),
             principals: Principals::default(),
             invites: Invites::new(now),
+            lines: Lines::default(),
             roster: None,
             revoked_elsewhere: Vec::new(),
             stages: Stages::new(config.stages),

@@ -335,7 +335,7 @@ impl Server {
     }
 
     /// Answers by what is in the reply buffer.
-    fn reply_now(&mut self, call: Call, repeatable: Repeatable) {
+    pub(crate) fn reply_now(&mut self, call: Call, repeatable: Repeatable) {
         let reply = core::mem::take(&mut self.reply_buffer);
         debug_assert!(reply.len() + Ack::around(self.form()) <= usize::from(call.limit), "a reply fits the datagram that was asked for");
         self.reply(call, &reply, repeatable);

@@ -60,6 +60,7 @@ pub(super) fn unfit(request: &Request, reply: &Reply<'_>) -> Option<&'static str
         ReplyKind::LockRows => request.kind == Kind::ListLocks,
         ReplyKind::Limited => request.kind.class() == Some(Class::Mutation),
         ReplyKind::RealmRows => request.kind == Kind::ListRealms,
+        ReplyKind::AdminAnswer => request.kind == Kind::Admin,
         ReplyKind::ServerReport => request.kind == Kind::ServerStatus,
         ReplyKind::Reclaimed => request.kind == Kind::Reclaim,
         ReplyKind::OutcomeTold => request.kind == Kind::Outcome,

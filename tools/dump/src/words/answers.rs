@@ -56,6 +56,9 @@ pub(super) fn reply(reply: &Reply<'_>) -> String {
             let more = if m.end { "" } else { "; more follow" };
             format!("realms: {}{more}", join(m.rows.iter().map(row)))
         }
+        Reply::AdminAnswer(m) => {
+            format!("{} of {} bytes of what n{} is answered, from {}", m.text.0.len(), m.total, m.answer, m.offset)
+        }
         Reply::Watched(m) => format!("watches from here on: {}", attr(&m.attr)),
         Reply::Batched(m) => {
             let item = |item: cistern_wire::ItemResult| match item.version {

@@ -72,6 +72,8 @@ pub fn words(message: &Message<'_>) -> String {
         Message::ServerStatus(_) => "asks what the server is and how it is".to_owned(),
         Message::Watch(m) => format!("wants to be told when {} changes", m.object),
         Message::Unwatch(m) => format!("need not be told of {} any more", m.object),
+        Message::Admin(m) if m.answer == 0 => "gives the server an operator's line".to_owned(),
+        Message::Admin(m) => format!("asks for more of what n{} was answered, from byte {}", m.answer, m.offset),
         Message::Ack(m) => answers::reply(&m.reply),
         Message::Pending(_) => "is being executed; the answer follows".to_owned(),
         Message::Queued(m) => answers::queued(m),

@@ -3,6 +3,7 @@
 mod bench;
 mod cached;
 mod held;
+mod lines;
 mod listings;
 mod mutations;
 mod random;

@@ -1,6 +1,6 @@
 //! `cistern admin add`.
 
-use super::{CONTROL, Control};
+use super::{Control, OPERATOR};
 use crate::commands::Run;
 use crate::ctx::Ctx;
 use crate::local::Failure;
@@ -31,12 +31,12 @@ pub(crate) struct AddAgent {
 
 impl Run for AddAgent {
     fn takes(_below: &[&str]) -> &'static [&'static str] {
-        CONTROL
+        OPERATOR
     }
 
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
         let request = json!({ "op": "add", "name": self.name, "key": self.key, "operator": self.operator });
-        let added = self.server.ask(&request)?;
+        let added = self.server.ask(ctx, &request)?;
         ctx.print_with(&added, || format!("{} is added; `cistern admin grant` gives it rights", self.name))
     }
 }

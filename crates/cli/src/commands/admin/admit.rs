@@ -1,7 +1,7 @@
 //! `cistern admin admit`: admits a host whose request was carried by hand.
 
 use super::grant::realm_and_rights;
-use super::{CONTROL, Control, cluster};
+use super::{Control, OPERATOR, cluster};
 use crate::commands::{Run, read_local};
 use crate::ctx::Ctx;
 use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE};
@@ -23,7 +23,7 @@ Examples:
 Exit status:
   0   admitted
   1   the request cannot be read, the name is taken, or the key was revoked
-  69  no server answers at the control socket";
+  69  no server answers";
 
 /// Admit a host without a network: print the grant for its request
 #[derive(Args, Debug)]
@@ -46,7 +46,7 @@ pub(crate) struct AdmitHost {
 
 impl Run for AdmitHost {
     fn takes(_below: &[&str]) -> &'static [&'static str] {
-        CONTROL
+        OPERATOR
     }
 
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
@@ -59,7 +59,7 @@ impl Run for AdmitHost {
         let name = self.name.as_ref().unwrap_or(&request.label);
         let key = Blob(request.key.as_bytes().to_vec());
         let asked = json!({ "op": "admit", "name": name.as_str(), "key": key, "operator": self.operator, "rights": self.rights });
-        let admitted = self.server.ask(&asked)?;
+        let admitted = self.server.ask(ctx, &asked)?;
         let answer = || Failure::new("INTERNAL", EXIT_SOFTWARE, format!("the server's answer is none: {admitted}"));
         let principal = admitted["number"].as_u64().and_then(|number| u32::try_from(number).ok()).ok_or_else(answer)?;
         let name: Name = admitted["name"].as_str().and_then(|name| name.parse().ok()).ok_or_else(answer)?;

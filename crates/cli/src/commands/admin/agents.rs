@@ -1,6 +1,6 @@
 //! `cistern admin agents`: who may do what, and uses how much.
 
-use super::{CONTROL, Control, label};
+use super::{Control, OPERATOR, label};
 use crate::commands::Run;
 use crate::ctx::Ctx;
 use crate::local::Failure;
@@ -8,6 +8,7 @@ use crate::show;
 use cistern_trust::Fingerprint;
 use clap::Args;
 use serde_json::{Value, json};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// List agents, with the fingerprints of their keys, what they use and their rights in each realm
 #[derive(Args, Debug)]
@@ -18,21 +19,25 @@ pub(crate) struct Agents {
 
 impl Run for Agents {
     fn takes(_below: &[&str]) -> &'static [&'static str] {
-        CONTROL
+        OPERATOR
     }
 
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
-        let agents = self.server.ask(&json!({ "op": "agents" }))?;
+        let agents = self.server.ask(ctx, &json!({ "op": "agents" }))?;
         let rows = agents.as_array().map(Vec::as_slice).unwrap_or_default();
-        ctx.print_rows(rows, table(rows))
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        ctx.print_rows(rows, table(rows, now_s))
     }
 }
 
 /// The columns of figures: what is used, and of how much.
 const USE: [&str; 7] = ["sessions", "locks", "waits", "watches", "staged", "objects", "bytes"];
 
-fn table(rows: &[Value]) -> String {
-    let heads = ["NUMBER", "NAME", "KEY"].into_iter().map(str::to_owned).chain(USE.map(str::to_uppercase)).chain(["RIGHTS".to_owned()]);
+fn table(rows: &[Value], now_s: u64) -> String {
+    let is_seen = rows.iter().any(|row| row.get("last_seen_s").is_some());
+    let seen = |text: String| is_seen.then_some(text);
+    let heads = ["NUMBER", "NAME", "KEY"].into_iter().map(str::to_owned).chain(USE.map(str::to_uppercase));
+    let heads = heads.chain(seen("LAST SEEN".to_owned())).chain(["RIGHTS".to_owned()]);
     let mut cells = vec![heads.collect::<Vec<_>>()];
     cells.extend(rows.iter().map(|row| {
         let rights = row["rights"].as_array().into_iter().flatten();
@@ -44,7 +49,9 @@ fn table(rows: &[Value]) -> String {
             Some(bound) if bound > 0 => format!("{}/{bound}", row[column]),
             _ => row[column].to_string(),
         });
-        [row["number"].to_string(), name, key].into_iter().chain(used).chain([flags.chain(rights).collect::<Vec<_>>().join(" ")]).collect()
+        let ago = row["last_seen_s"].as_u64().map_or_else(|| "-".to_owned(), |s| format!("{} ago", show::span(now_s.saturating_sub(s) * 1_000)));
+        let first = [row["number"].to_string(), name, key].into_iter();
+        first.chain(used).chain(seen(ago)).chain([flags.chain(rights).collect::<Vec<_>>().join(" ")]).collect()
     }));
     show::columns(&cells)
 }
@@ -60,7 +67,14 @@ mod tests {
             "locks": 4, "waits": 1, "watches": 0, "staged": 512, "objects": 7, "objects_max": 8, "bytes": 9, "bytes_max": 0,
             "rights": [{ "realm": 1, "rights": "r" }, { "realm": 7, "rights": "rwl" }],
         });
-        let table = table(&[row]);
+        let mut seen = row.clone();
+        let table = |row: &Value| super::table(std::slice::from_ref(row), 1_000);
+        assert!(!table(&row).contains("LAST SEEN"));
+        seen["last_seen_s"] = json!(400);
+        assert!(table(&seen).contains("LAST SEEN") && table(&seen).contains("10 min 0 s ago"), "{}", table(&seen));
+        seen["last_seen_s"] = Value::Null;
+        assert!(table(&seen).contains(" -  "), "{}", table(&seen));
+        let table = table(&row);
         assert_eq!(
             table.lines().nth(1).map(|line| line.split_whitespace().collect::<Vec<_>>()),
             Some(vec![

@@ -1,10 +1,9 @@
 //! `cistern admin backup`: a copy of the running server's store.
 
-use super::{CONTROL, Control};
+use super::{Control, OPERATOR};
 use crate::commands::Run;
 use crate::ctx::Ctx;
 use crate::local::Failure;
-use crate::server_control::ask_at_leisure;
 use crate::text::Text;
 use clap::Args;
 use serde_json::json;
@@ -19,10 +18,10 @@ Examples:
 
 Exit status:
   0   the copy is complete and durable
-  1   no copy: another backup is running, or the server keeps everything in memory
+  1   no copy: another backup is running, the server keeps everything in memory, or it was asked over the network
   2   wrong usage
   65  the directory is not empty
-  69  no server answers at the control socket
+  69  no server answers
   74  the store cannot be read, or the directory cannot be written
   77  the server's user may not write there";
 
@@ -38,13 +37,13 @@ pub(crate) struct Backup {
 
 impl Run for Backup {
     fn takes(_below: &[&str]) -> &'static [&'static str] {
-        CONTROL
+        OPERATOR
     }
 
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
         // The server has another working directory.
         let dir = std::path::absolute(&self.dir).map_err(|e| Failure::usage(format!("{}: {e}", self.dir.display())))?;
-        let made = ask_at_leisure(&self.server.socket()?, &json!({ "op": "backup", "dir": Text::from(dir.as_os_str()) }))?;
+        let made = self.server.ask_at_leisure(ctx, &json!({ "op": "backup", "dir": Text::from(dir.as_os_str()) }))?;
         ctx.print_with(&made, || {
             let (records, seconds) = (made["records"].as_u64().unwrap_or(0), made["seconds"].as_f64().unwrap_or(0.0));
             let dir = dir.display();

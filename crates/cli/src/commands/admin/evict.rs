@@ -1,6 +1,6 @@
 //! `cistern admin evict`: ends an agent's session.
 
-use super::{CONTROL, Control, label, text};
+use super::{Control, OPERATOR, label, text};
 use crate::commands::Run;
 use crate::ctx::Ctx;
 use crate::local::Failure;
@@ -14,7 +14,7 @@ The agent's locks are free after τ(1+δ): an eviction never frees a lock that m
 Exit status:
   0   success
   1   no such agent, or several
-  69  no server answers at the control socket";
+  69  no server answers";
 
 /// End an agent's session: its locks are free after the lease period
 #[derive(Args, Debug)]
@@ -29,11 +29,11 @@ pub(crate) struct Evict {
 
 impl Run for Evict {
     fn takes(_below: &[&str]) -> &'static [&'static str] {
-        CONTROL
+        OPERATOR
     }
 
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
-        let evicted = self.server.ask(&json!({ "op": "evict", "agent": self.agent }))?;
+        let evicted = self.server.ask(ctx, &json!({ "op": "evict", "agent": self.agent }))?;
         ctx.print_with(&evicted, || {
             let sessions: Vec<_> = evicted["sessions"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
             let free = evicted["locks_free_in_ms"].as_u64().map_or_else(|| "soon".to_owned(), |ms| format!("in {}", show::span(ms)));

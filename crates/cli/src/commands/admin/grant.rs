@@ -1,6 +1,6 @@
 //! `cistern admin grant`.
 
-use super::{CONTROL, Control};
+use super::{Control, OPERATOR};
 use crate::commands::Run;
 use crate::ctx::Ctx;
 use crate::local::Failure;
@@ -35,12 +35,12 @@ pub(super) fn realm_and_rights(text: &str) -> Result<(u32, String), String> {
 
 impl Run for GrantRights {
     fn takes(_below: &[&str]) -> &'static [&'static str] {
-        CONTROL
+        OPERATOR
     }
 
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
         for (realm, rights) in &self.rights {
-            let granted = self.server.ask(&json!({ "op": "grant", "name": self.name, "realm": realm, "rights": rights }))?;
+            let granted = self.server.ask(ctx, &json!({ "op": "grant", "name": self.name, "realm": realm, "rights": rights }))?;
             ctx.print_with(&granted, String::new)?;
         }
         Ok(())

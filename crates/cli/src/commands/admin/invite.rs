@@ -3,7 +3,7 @@
 //! Decides: that the secret is drawn here, from the system's random source, and is shown in the line alone.
 
 use super::grant::realm_and_rights;
-use super::{CONTROL, Control, cluster, label};
+use super::{Control, OPERATOR, cluster, label};
 use crate::commands::Run;
 use crate::commands::key::random;
 use crate::ctx::Ctx;
@@ -32,7 +32,7 @@ Examples:
 Exit status:
   0   done
   1   the name is taken, or there is no such realm
-  69  no server answers at the control socket";
+  69  no server answers";
 
 /// Invite a host: print the line with which it joins
 #[derive(Args, Debug)]
@@ -65,13 +65,13 @@ pub(crate) struct InviteHost {
 
 impl Run for InviteHost {
     fn takes(_below: &[&str]) -> &'static [&'static str] {
-        CONTROL
+        OPERATOR
     }
 
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
         let Some(name) = &self.name else { return self.list(ctx) };
         if self.withdraw {
-            let withdrawn = self.server.ask(&json!({ "op": "withdraw_invite", "name": name.as_str() }))?;
+            let withdrawn = self.server.ask(ctx, &json!({ "op": "withdraw_invite", "name": name.as_str() }))?;
             return ctx.print_with(&withdrawn, || format!("{} withdrawn", withdrawn["withdrawn"]));
         }
         let cluster = cluster()?;
@@ -87,7 +87,7 @@ impl Run for InviteHost {
             "uses": self.uses,
             "within_s": self.within.as_secs(),
         });
-        let made = self.server.ask(&asked)?;
+        let made = self.server.ask(ctx, &asked)?;
         let expires_s = made["expires_s"].as_u64().and_then(|s| u32::try_from(s).ok()).unwrap_or(u32::MAX);
         let invite = Invite { servers: servers(&cluster), id: InviteId(id), secret: InviteSecret::from_array(secret), expires_s };
         let line = invite.to_text();
@@ -106,8 +106,8 @@ impl Run for InviteHost {
 }
 
 impl InviteHost {
-    fn list(&self, ctx: &Ctx) -> Result<(), Failure> {
-        let invites = self.server.ask(&json!({ "op": "invites" }))?;
+    fn list(&self, ctx: &mut Ctx) -> Result<(), Failure> {
+        let invites = self.server.ask(ctx, &json!({ "op": "invites" }))?;
         let rows = invites.as_array().map(Vec::as_slice).unwrap_or_default();
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         ctx.print_rows(rows, table(rows, now_s))

@@ -1,6 +1,6 @@
 //! `cistern admin quota`.
 
-use super::{CONTROL, Control};
+use super::{Control, OPERATOR};
 use crate::commands::Run;
 use crate::ctx::Ctx;
 use crate::local::Failure;
@@ -33,12 +33,12 @@ pub(crate) struct AgentQuota {
 
 impl Run for AgentQuota {
     fn takes(_below: &[&str]) -> &'static [&'static str] {
-        CONTROL
+        OPERATOR
     }
 
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
         let request = json!({ "op": "quota", "name": self.name, "objects": self.objects, "bytes": self.bytes });
-        let set = self.server.ask(&request)?;
+        let set = self.server.ask(ctx, &request)?;
         ctx.print_with(&set, String::new)
     }
 }

@@ -1,6 +1,6 @@
 //! `cistern admin rename`.
 
-use super::{CONTROL, Control};
+use super::{Control, OPERATOR};
 use crate::commands::Run;
 use crate::ctx::Ctx;
 use crate::local::Failure;
@@ -20,11 +20,11 @@ pub(crate) struct RenameAgent {
 
 impl Run for RenameAgent {
     fn takes(_below: &[&str]) -> &'static [&'static str] {
-        CONTROL
+        OPERATOR
     }
 
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
-        let renamed = self.server.ask(&json!({ "op": "rename", "name": self.name, "to": self.to }))?;
+        let renamed = self.server.ask(ctx, &json!({ "op": "rename", "name": self.name, "to": self.to }))?;
         ctx.print_with(&renamed, String::new)
     }
 }

@@ -1,6 +1,6 @@
 //! `cistern admin revoke`.
 
-use super::{CONTROL, Control};
+use super::{Control, OPERATOR};
 use crate::commands::Run;
 use crate::ctx::Ctx;
 use crate::local::Failure;
@@ -23,11 +23,11 @@ pub(crate) struct RevokeAgent {
 
 impl Run for RevokeAgent {
     fn takes(_below: &[&str]) -> &'static [&'static str] {
-        CONTROL
+        OPERATOR
     }
 
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
-        let revoked = self.server.ask(&json!({ "op": "revoke", "name": self.name }))?;
+        let revoked = self.server.ask(ctx, &json!({ "op": "revoke", "name": self.name }))?;
         ctx.print_with(&revoked, || format!("{} is revoked; `cistern admin sessions` shows when its sessions are over", self.name))
     }
 }

@@ -1,6 +1,6 @@
 //! `cistern admin sessions`: the agents' sessions.
 
-use super::{CONTROL, Control, label, text};
+use super::{Control, OPERATOR, label, text};
 use crate::commands::Run;
 use crate::ctx::Ctx;
 use crate::local::Failure;
@@ -17,7 +17,7 @@ Examples:
 
 Exit status:
   0   success
-  69  no server answers at the control socket";
+  69  no server answers";
 
 /// List the agents' sessions
 #[derive(Args, Debug)]
@@ -29,11 +29,11 @@ pub(crate) struct Sessions {
 
 impl Run for Sessions {
     fn takes(_below: &[&str]) -> &'static [&'static str] {
-        CONTROL
+        OPERATOR
     }
 
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
-        let sessions = self.server.ask(&json!({ "op": "sessions" }))?;
+        let sessions = self.server.ask(ctx, &json!({ "op": "sessions" }))?;
         let rows = sessions["sessions"].as_array().map(Vec::as_slice).unwrap_or_default();
         ctx.print_rows(rows, show::columns(&session_rows(&sessions)))?;
         match more(&sessions) {

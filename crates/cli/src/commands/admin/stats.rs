@@ -1,6 +1,6 @@
 //! `cistern admin stats`: all metrics.
 
-use super::{CONTROL, Control};
+use super::{Control, OPERATOR};
 use crate::commands::Run;
 use crate::ctx::Ctx;
 use crate::local::Failure;
@@ -18,7 +18,7 @@ Examples:
 
 Exit status:
   0   success
-  69  no server answers at the control socket";
+  69  no server answers";
 
 /// Show all metrics
 #[derive(Args, Debug)]
@@ -33,11 +33,11 @@ pub(crate) struct Stats {
 
 impl Run for Stats {
     fn takes(_below: &[&str]) -> &'static [&'static str] {
-        CONTROL
+        OPERATOR
     }
 
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
-        let stats = self.server.ask(&json!({ "op": "stats" }))?;
+        let stats = self.server.ask(ctx, &json!({ "op": "stats" }))?;
         ctx.print_with(&stats, || show::columns(&rows(&stats, self.all)))
     }
 }

@@ -1,6 +1,6 @@
 //! `cistern admin status`: the server's state, counters and drops.
 
-use super::{CONTROL, Control, text};
+use super::{Control, OPERATOR, text};
 use crate::commands::Run;
 use crate::ctx::Ctx;
 use crate::local::Failure;
@@ -17,7 +17,7 @@ Examples:
 
 Exit status:
   0   success
-  69  no server answers at the control socket";
+  69  no server answers";
 
 /// Show the server's state, counters and drops
 #[derive(Args, Debug)]
@@ -34,11 +34,12 @@ struct StatusAnswer(Value);
 
 impl Run for AdminStatus {
     fn takes(_below: &[&str]) -> &'static [&'static str] {
-        CONTROL
+        OPERATOR
     }
 
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
-        ctx.print(&StatusAnswer(self.server.ask(&json!({ "op": "status" }))?))
+        let status = self.server.ask(ctx, &json!({ "op": "status" }))?;
+        ctx.print(&StatusAnswer(status))
     }
 }
 

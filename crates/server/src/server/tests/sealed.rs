@@ -30,8 +30,8 @@ fn server_key() -> SecretKey {
 }
 
 /// A server that seals, with a worker, and what it has sent.
-struct Sealed {
-    world: World,
+pub(super) struct Sealed {
+    pub(super) world: World,
     worker: Worker,
     entropy: u8,
     sent: Vec<(Path, Vec<u8>)>,
@@ -39,11 +39,11 @@ struct Sealed {
 
 impl Sealed {
     /// It knows the keys of the peers 1 to 9.
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::with(Config::default())
     }
 
-    fn with(config: Config) -> Self {
+    pub(super) fn with(config: Config) -> Self {
         let mut disk = Disk::default();
         disk.set_counter(Counter::Incarnation, 6);
         let config = Config { volatile: true, new_cluster: true, ..config };
@@ -68,7 +68,7 @@ impl Sealed {
     }
 
     /// One turn: the store is served, the worker works until there is nothing to do, all is sent.
-    fn turn(&mut self) {
+    pub(super) fn turn(&mut self) {
         let now = self.world.now;
         self.world.server.handle_drained(now);
         self.world.server.work(now);
@@ -86,7 +86,7 @@ impl Sealed {
     }
 
     /// The server is given this, and has its turn; gives what it sends to `path`.
-    fn say(&mut self, path: Path, bytes: &[u8]) -> Vec<Vec<u8>> {
+    pub(super) fn say(&mut self, path: Path, bytes: &[u8]) -> Vec<Vec<u8>> {
         self.world.deliver(path, bytes);
         self.turn();
         let (own, others) = core::mem::take(&mut self.sent).into_iter().partition(|(to, _)| to.remote == path.remote);
@@ -101,7 +101,7 @@ impl Sealed {
     }
 
     /// The peer has a session.
-    fn open(&mut self, peer: &mut Peer) {
+    pub(super) fn open(&mut self, peer: &mut Peer) {
         let cookie = peer.cookie(self);
         let open = peer.open(cookie);
         let welcome = self.say(peer.path, &open).pop().unwrap();
@@ -114,20 +114,20 @@ impl Sealed {
 }
 
 /// A scripted agent.
-struct Peer {
+pub(super) struct Peer {
     number: u8,
     instance: AgentId,
-    path: Path,
+    pub(super) path: Path,
     holder: KeyHolder<Box<dyn FnMut() -> Entropy>>,
     handshake: u64,
     transmissions: u64,
-    session: SessionId,
+    pub(super) session: SessionId,
     sealer: Sealer,
     packet: u64,
 }
 
 impl Peer {
-    fn new(number: u8) -> Self {
+    pub(super) fn new(number: u8) -> Self {
         let mut drawn = 0;
         let draw: Box<dyn FnMut() -> Entropy> = Box::new(move || {
             drawn += 1;
@@ -148,7 +148,7 @@ impl Peer {
         }
     }
 
-    fn key(&self) -> SecretKey {
+    pub(super) fn key(&self) -> SecretKey {
         SecretKey::from_bytes([self.number + 10; 32])
     }
 
@@ -209,7 +209,7 @@ impl Peer {
     }
 
     /// A record with the next number.
-    fn record(&mut self, messages: &[Message<'_>]) -> Vec<u8> {
+    pub(super) fn record(&mut self, messages: &[Message<'_>]) -> Vec<u8> {
         self.packet += 1;
         let header = Header { from_server: false, session: self.session, packet: self.packet };
         let mut bytes = Vec::new();
@@ -221,7 +221,7 @@ impl Peer {
     }
 
     /// The messages of a record, encoded.
-    fn opened(&mut self, record: &[u8]) -> Vec<Vec<u8>> {
+    pub(super) fn opened(&mut self, record: &[u8]) -> Vec<Vec<u8>> {
         let envelope = Envelope::of_record(record, Direction::Server).unwrap();
         let mut text = Vec::new();
         let messages = self.sealer.open(&mut Cipher::default(), Duration::ZERO, record, &mut text).unwrap();

@@ -1,0 +1,139 @@
+//! Operators' lines: on the control socket, and in ADMIN.
+//!
+//! Decides: that both are one language, answered alike, but that what writes files on this host is asked for on this host; that a change is
+//! answered when it is durable, a revocation also in its own log; and what the log shows of each line, and of whom.
+//! Place in the walk: a guest of the server's loop (`serve`). Leaves to others: what lines mean (`server_control`), who may send them
+//! (`cistern_server`; the mode of the socket's file).
+
+use super::backups::Backups;
+use super::in_force::InForce;
+use super::kept::{Bell, Kept};
+use super::revoked::RevokedLog;
+use crate::execute::EXIT_FAILED;
+use crate::local::Failure;
+use crate::server_control::{self, Logged};
+use cistern_driver::{ConnectionId, ControlServer, Registry, Response, Stats, Token};
+use cistern_link::Instant;
+use cistern_server::store::BatchId;
+use cistern_server::{LineId, Server};
+use serde_json::json;
+use std::io;
+
+/// Who has asked by a line, and where the answer goes.
+#[derive(Clone, Copy, Debug)]
+enum AskedBy {
+    Control(ConnectionId),
+    Wire(LineId),
+}
+
+/// What answers need besides the server.
+pub(super) struct Around<'a> {
+    pub(super) now: Instant,
+    pub(super) stats: &'a Stats,
+    pub(super) store: &'a Kept,
+    pub(super) in_force: &'a InForce,
+}
+
+/// The control socket, and what is asked on it or by ADMIN and not yet answered.
+pub(super) struct Operators {
+    control: ControlServer,
+    backups: Backups,
+    /// Answers that wait for their batch.
+    changes: Vec<(BatchId, AskedBy, String)>,
+}
+
+impl Operators {
+    pub(super) fn new(control: ControlServer, bell: Bell) -> Self {
+        Self { control, backups: Backups::new(bell), changes: Vec::new() }
+    }
+
+    pub(super) fn register(&mut self, registry: &Registry) -> io::Result<()> {
+        self.control.register(registry, 0)
+    }
+
+    /// The control socket is ready.
+    pub(super) fn on_ready(&mut self, token: Token, server: &mut Server, around: &Around<'_>) {
+        let Self { control, backups, changes } = self;
+        let mut answer = |asked, line: &str| {
+            match server_control::logged(line) {
+                Some(Logged { line, reads: true }) => log::debug!("control socket: {line}"),
+                Some(Logged { line, reads: false }) => log::info!("control socket: {line}"),
+                None => {}
+            }
+            if let Some(dir) = server_control::backup_wanted(line) {
+                return match backups.begin(asked, dir, around.store.backup_source()) {
+                    Ok(()) => Response::Later,
+                    Err(failure) => Response::Line(error(&failure)),
+                };
+            }
+            match answered(server, around, AskedBy::Control(asked), line, changes) {
+                Some(line) => Response::Line(line),
+                None => Response::Later,
+            }
+        };
+        control.on_ready(token, &mut answer);
+    }
+
+    /// Executes what came by ADMIN, in the turn in which it came, so that its writes are in this turn's batch.
+    pub(super) fn take_lines(&mut self, server: &mut Server, around: &Around<'_>) {
+        while let Some(asked) = server.poll_line(around.now) {
+            let shown = server_control::logged(&asked.line).map_or_else(|| "no request".to_owned(), |logged| logged.line);
+            log::info!("operator \"{}\" (principal {}, session {}): {shown}", asked.name.escape_debug(), asked.who.0, asked.session);
+            let answer = match server_control::backup_wanted(&asked.line) {
+                Some(_) => Some(error(&Failure::new(
+                    "ON_ITS_HOST",
+                    EXIT_FAILED,
+                    "a backup is written by the server, on its host: ask for it there, through the control socket",
+                ))),
+                None => answered(server, around, AskedBy::Wire(asked.id), &asked.line, &mut self.changes),
+            };
+            if let Some(answer) = answer {
+                server.line_answered(around.now, asked.id, answer);
+            }
+        }
+    }
+
+    /// Gives the answers that waited, as far as what they tell of is durable.
+    pub(super) fn tell(&mut self, server: &mut Server, now: Instant, revoked: &mut RevokedLog) {
+        self.backups.tell(&mut self.control);
+        let durable = server.durable_up_to();
+        if !self.changes.iter().any(|(batch, ..)| *batch <= durable) {
+            return;
+        }
+        let failed = revoked.unite(server).err().map(|failure| error(&failure));
+        for (_, asked, line) in self.changes.extract_if(.., |(batch, ..)| *batch <= durable) {
+            let line = failed.as_deref().unwrap_or(&line);
+            match asked {
+                AskedBy::Control(connection) => {
+                    // Who asked may be gone; the log has it.
+                    self.control.push(connection, line);
+                }
+                AskedBy::Wire(id) => server.line_answered(now, id, line.to_owned()),
+            }
+        }
+    }
+}
+
+/// The answer to a line; `None`: it is told when what it changed is durable.
+fn answered(
+    server: &mut Server,
+    around: &Around<'_>,
+    asked: AskedBy,
+    line: &str,
+    changes: &mut Vec<(BatchId, AskedBy, String)>,
+) -> Option<String> {
+    if server_control::settings_wanted(line) {
+        return Some(json!({ "ok": around.in_force.rows() }).to_string());
+    }
+    match server_control::answer(server, around.now, &around.stats.read(), around.store.stats(), line) {
+        (line, Some(batch)) => {
+            changes.push((batch, asked, line));
+            None
+        }
+        (line, None) => Some(line),
+    }
+}
+
+fn error(failure: &Failure) -> String {
+    json!({ "error": failure }).to_string()
+}

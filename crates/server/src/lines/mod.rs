@@ -1,0 +1,90 @@
+//! Operators' lines: those that the driver is to execute, those that it executes, and answers of which pages are left.
+//!
+//! Decides how many there are at once, and which answer gives way to another. Invariant: a line is given out once, and one that was given out
+//! counts as executed.
+//! Leaves to others: who may send one and how it is answered (the machine), what it means (the driver).
+
+use crate::requests::{Call, TaskId};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use cistern_wire::SessionId;
+
+/// Most lines that wait for the driver or for what they change to be durable: operators are few, and each waits for its answers.
+const LINES_MAX: usize = 16;
+/// Most answers of which pages are left.
+const ANSWERS_MAX: usize = 8;
+/// Longest answer, in bytes: 10,000 sessions are some 3 MB.
+pub(crate) const ANSWER_MAX: usize = 4 << 20;
+
+/// Which line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LineId(TaskId);
+
+/// What is kept of an answer.
+#[derive(Debug)]
+struct LongAnswer {
+    session: SessionId,
+    /// The nonce of its request.
+    answer: u64,
+    text: Box<str>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    /// Not given out, oldest first.
+    waiting: VecDeque<(Call, Box<str>)>,
+    /// Given out, not answered.
+    executing: BTreeMap<LineId, Call>,
+    /// Oldest first; one of a session.
+    kept: VecDeque<LongAnswer>,
+}
+
+impl Lines {
+    /// Takes a line in, if there is room.
+    pub(crate) fn push(&mut self, call: Call, line: &str) -> bool {
+        let room = self.waiting.len() + self.executing.len() < LINES_MAX;
+        if room {
+            self.waiting.push_back((call, line.into()));
+        }
+        room
+    }
+
+    /// The oldest that waits; it waits no more.
+    pub(crate) fn next(&mut self) -> Option<(Call, Box<str>)> {
+        self.waiting.pop_front()
+    }
+
+    /// A line is given out.
+    pub(crate) fn begin(&mut self, call: Call) -> LineId {
+        let id = LineId(call.id);
+        self.executing.insert(id, call);
+        id
+    }
+
+    /// The request of a line that was given out and is answered now; `None`: its session has ended.
+    pub(crate) fn end(&mut self, id: LineId) -> Option<Call> {
+        self.executing.remove(&id)
+    }
+
+    /// Keeps an answer, in place of an earlier one of its session, or of the oldest of too many.
+    pub(crate) fn keep(&mut self, session: SessionId, answer: u64, text: Box<str>) {
+        self.kept.retain(|kept| kept.session != session);
+        if self.kept.len() >= ANSWERS_MAX {
+            self.kept.pop_front();
+        }
+        self.kept.push_back(LongAnswer { session, answer, text });
+    }
+
+    /// A kept answer of a session.
+    pub(crate) fn kept(&self, session: SessionId, answer: u64) -> Option<&str> {
+        self.kept.iter().find(|kept| kept.session == session && kept.answer == answer).map(|kept| &*kept.text)
+    }
+
+    /// A session has ended: nobody asks for its answers.
+    pub(crate) fn end_session(&mut self, session: SessionId) {
+        self.waiting.retain(|(call, _)| call.key.id() != session);
+        self.executing.retain(|_, call| call.key.id() != session);
+        self.kept.retain(|kept| kept.session != session);
+    }
+}
