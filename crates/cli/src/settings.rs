@@ -143,6 +143,7 @@ impl Settings {
         if let Some(count) = args.max_sessions {
             config.sessions_max = count;
         }
+        config.last_seen |= args.last_seen;
         config.volatile = args.volatile;
         config.new_cluster = args.new_cluster;
         config.check().map_err(|e| self.refuse(SERVER, &config, e.setting, &e.rule, &effective::flags_of(args)))?;

@@ -85,7 +85,7 @@ fn row(row: &PrincipalRow) -> Value {
     let text = |key| PublicKey::from_bytes(key).to_text(Role::Agent);
     let rights =
         record.iter().flat_map(|record| &record.rights).map(|(realm, rights)| json!({ "realm": realm.0, "rights": rights.to_string() }));
-    json!({
+    let mut shown = json!({
         "number": row.id.0,
         "name": record.map(|record| Text(record.name.to_vec())),
         "key": record.and_then(|record| record.key).map(text),
@@ -102,7 +102,11 @@ fn row(row: &PrincipalRow) -> Value {
         "objects_max": row.account.objects_max,
         "bytes": row.account.bytes,
         "bytes_max": row.account.bytes_max,
-    })
+    });
+    if let Some(seen_s) = row.last_seen_s {
+        shown["last_seen_s"] = if seen_s == 0 { Value::Null } else { seen_s.into() };
+    }
+    shown
 }
 
 #[cfg(test)]

@@ -110,6 +110,7 @@ pub(super) fn flags_of(args: &Serve) -> Vec<Flag> {
         (args.delta.is_some(), "delta", "--delta"),
         (args.delivery_timeout.is_some(), "delivery-timeout", "--delivery-timeout"),
         (args.max_sessions.is_some(), "sessions-max", "--max-sessions"),
+        (args.last_seen, "last-seen", "--last-seen"),
     ];
     given.into_iter().filter(|given| given.0).map(|(_, setting, flag)| Flag { setting, flag }).collect()
 }

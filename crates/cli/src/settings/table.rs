@@ -128,6 +128,9 @@ pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
         "Whether a failed session goes on when what it had to receipt or give back comes late, but before it was refused anything";
     "last-heard" Switch = last_heard, "true or false",
         "Whether the wait for a failed session counts from its last answer that could renew; leave it off where machines may be paused";
+    "last-seen" Switch = last_seen, "true or false",
+        "Whether the server keeps when each agent's key was heard last, in memory and to the minute, for `cistern admin agents`",
+        flag "--last-seen";
     "plain-principal" Number<u32> = plain_principal, "a number",
         "Whose the sessions are that are opened without a key, by the number in `cistern admin agents`; 0: nobody's, and they may do \
          everything. One that there is not may do nothing";

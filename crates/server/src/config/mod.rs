@@ -70,6 +70,8 @@ pub struct Config {
     /// of an agent long silent are free at once. Off: it is as safe as the wait from D as long as all clocks keep going, but an agent whose
     /// machine was paused longer than the others believed in then has no T after D in which a NACK could reach it (section 11.1).
     pub last_heard: bool,
+    /// Whether it is kept, in memory and to the minute, when each principal was heard last, for operators. Nothing else depends on it.
+    pub last_seen: bool,
     /// Whether the store forgets everything when the server ends; told to agents in WELCOME.
     pub volatile: bool,
     /// Which principal the sessions are of that are opened without a key, by its number; 0: none, and they may do everything.
@@ -133,6 +135,7 @@ impl Default for Config {
             surrender: true,
             rescue: true,
             last_heard: false,
+            last_seen: false,
             volatile: false,
             plain_principal: 0,
             window: 64,

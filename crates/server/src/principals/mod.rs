@@ -34,6 +34,8 @@ struct Principal {
     rights: Vec<(Realm, Rights)>,
     /// What was looked up last.
     last: Cell<(Realm, Rights)>,
+    /// When it was heard last, in seconds since 1970, to the minute; 0: not since the start, or nobody wants to know.
+    seen_s: Cell<u64>,
 }
 
 impl Principal {
@@ -173,7 +175,8 @@ impl Principals {
         if let Some(key) = record.key {
             self.keys.insert(key, id);
         }
-        self.known.insert(id, Principal { record, rights, last });
+        let seen_s = self.known.get(&id).map(|before| before.seen_s.clone()).unwrap_or_default();
+        self.known.insert(id, Principal { record, rights, last, seen_s });
     }
 
     /// Who asks, if it is this one.
@@ -193,6 +196,19 @@ impl Principals {
     #[must_use]
     pub fn get(&self, who: PrincipalId) -> Option<&PrincipalRecord> {
         self.known.get(&who).map(|known| &known.record)
+    }
+
+    /// One was heard at this time, in seconds since 1970.
+    pub fn saw(&self, who: PrincipalId, now_s: u64) {
+        if let Some(known) = self.known.get(&who) {
+            known.seen_s.set(now_s / 60 * 60);
+        }
+    }
+
+    /// When one was heard last, in seconds since 1970, to the minute; 0: [`Self::saw`] was never called for it.
+    #[must_use]
+    pub fn seen_s(&self, who: PrincipalId) -> u64 {
+        self.known.get(&who).map_or(0, |known| known.seen_s.get())
     }
 
     /// The one that has this key, or had it.

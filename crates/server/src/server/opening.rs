@@ -190,6 +190,9 @@ impl Server {
     }
 
     fn tell_opened(&mut self, key: SessionKey, serial: u64, echo: u64, claims: &[FormerClaim]) {
+        if let Some(session) = self.sessions.get(key) {
+            self.note_seen(session.principal);
+        }
         let former = self.fates(key, claims);
         if let Some(grace) = self.grace.as_mut().filter(|_| former.iter().any(|told| told.fate == SessionFate::Reclaimable)) {
             grace.progressed(self.now);

@@ -190,6 +190,7 @@ impl Server {
         }
         let (slot, flow, who, is_good) = (session.slot, session.flow, session.principal, session.standing().is_good());
         trace!("{}: packet {} of session {} from {}, {} bytes", self.who, header.packet, header.session, path.remote, bytes.len());
+        self.note_seen(who);
         if bugs::is(Bug::M14) {
             self.try_rescue(key);
         }
@@ -206,6 +207,14 @@ impl Server {
         }
         let origin = MessageCx { key, slot, flow, who, packet: header.packet };
         self.act(origin, &datagram);
+    }
+
+    /// Whoever has an authentic datagram in a session is there.
+    #[inline]
+    pub(crate) fn note_seen(&self, who: PrincipalId) {
+        if self.config.last_seen {
+            self.principals.saw(who, self.wall.seconds(self.now));
+        }
     }
 
     /// A record of a session does not open: it changes nothing but counters, unless there were so many that one might.

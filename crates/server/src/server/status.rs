@@ -119,6 +119,8 @@ pub struct PrincipalRow {
     pub staged: usize,
     /// What it has made that is still there, and how much may be.
     pub account: AccountRecord,
+    /// When it was heard last, in seconds since 1970, to the minute; 0: not since the start; `None`: the setting `last-seen` is off.
+    pub last_seen_s: Option<u64>,
 }
 
 /// Every figure that there is, at one moment, for those who watch the server over time.
@@ -224,6 +226,7 @@ impl Server {
             watches: 0,
             staged: 0,
             account: AccountRecord::default(),
+            last_seen_s: self.config.last_seen.then(|| self.principals.seen_s(id)),
         };
         let known = self.principals.iter().map(|(id, record)| (id, row(id, Some(record.clone()))));
         let mut rows: BTreeMap<PrincipalId, PrincipalRow> = known.collect();

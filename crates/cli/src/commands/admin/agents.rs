@@ -49,7 +49,8 @@ fn table(rows: &[Value], now_s: u64) -> String {
             Some(bound) if bound > 0 => format!("{}/{bound}", row[column]),
             _ => row[column].to_string(),
         });
-        let ago = row["last_seen_s"].as_u64().map_or_else(|| "-".to_owned(), |s| format!("{} ago", show::span(now_s.saturating_sub(s) * 1_000)));
+        let ago =
+            row["last_seen_s"].as_u64().map_or_else(|| "-".to_owned(), |s| format!("{} ago", show::span(now_s.saturating_sub(s) * 1_000)));
         let first = [row["number"].to_string(), name, key].into_iter();
         first.chain(used).chain(seen(ago)).chain([flags.chain(rights).collect::<Vec<_>>().join(" ")]).collect()
     }));
@@ -68,13 +69,13 @@ mod tests {
             "rights": [{ "realm": 1, "rights": "r" }, { "realm": 7, "rights": "rwl" }],
         });
         let mut seen = row.clone();
-        let table = |row: &Value| super::table(std::slice::from_ref(row), 1_000);
-        assert!(!table(&row).contains("LAST SEEN"));
+        let shown = |row: &Value| table(std::slice::from_ref(row), 1_000);
+        assert!(!shown(&row).contains("LAST SEEN"));
         seen["last_seen_s"] = json!(400);
-        assert!(table(&seen).contains("LAST SEEN") && table(&seen).contains("10 min 0 s ago"), "{}", table(&seen));
+        assert!(shown(&seen).contains("LAST SEEN") && shown(&seen).contains("10 min 0 s ago"), "{}", shown(&seen));
         seen["last_seen_s"] = Value::Null;
-        assert!(table(&seen).contains(" -  "), "{}", table(&seen));
-        let table = table(&row);
+        assert!(shown(&seen).contains(" -  "), "{}", shown(&seen));
+        let table = shown(&row);
         assert_eq!(
             table.lines().nth(1).map(|line| line.split_whitespace().collect::<Vec<_>>()),
             Some(vec![
