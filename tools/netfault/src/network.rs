@@ -7,6 +7,8 @@
 
 use bytes::Bytes;
 use cistern_faults::{Draw, Way, has_kind};
+use cistern_wire::Form;
+use cistern_wire::limits::MAGIC;
 
 use crate::command::{Action, Healed, Scope};
 use crate::stats::Lost;
@@ -27,6 +29,8 @@ pub struct Rule {
     pub until: Option<u64>,
     /// How many datagrams it did something to.
     pub touched: u64,
+    /// Sealed datagrams that it let alone because nobody can tell whether it is for them.
+    pub untold: u64,
     /// Of a rate: when what waits has left, to the server and to agents.
     free_at: [u64; 2],
 }
@@ -84,7 +88,7 @@ impl Network {
         self.rules.retain(|rule| rule.action.name() != action.name() || rule.scope != scope);
         self.last += 1;
         if !action.is_nothing() {
-            self.rules.push(Rule { number: self.last, action, scope, since: now, until, touched: 0, free_at: [0; 2] });
+            self.rules.push(Rule { number: self.last, action, scope, since: now, until, touched: 0, untold: 0, free_at: [0; 2] });
         }
         self.last
     }
@@ -114,6 +118,7 @@ impl Network {
         let whole = bytes.clone();
         for rule in &mut self.rules {
             if !rule.scope.has(passing, &whole) {
+                rule.untold += u64::from(rule.scope.reads() && is_sealed(&whole) && rule.scope.may_have(passing));
                 continue;
             }
             let Action::Effect(effect) = rule.action else { continue };
@@ -163,15 +168,34 @@ impl Rate {
     }
 }
 
+/// Whether a datagram shows neither the kinds of its messages nor its agent's label.
+fn is_sealed(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&MAGIC) && Form::named(bytes).is_some_and(|form| form != Form::Plain)
+}
+
 impl Scope {
+    /// Whether it takes the text of datagrams to tell which it is for.
+    pub(crate) const fn reads(&self) -> bool {
+        self.kind.is_some() || matches!(self.agent, Some(Who::Label(_)))
+    }
+
     fn has(&self, passing: &Passing<'_>, bytes: &[u8]) -> bool {
+        let label = |label: &str| passing.label == label;
+        self.is_from(passing, label) && self.kind.is_none_or(|kind| has_kind(bytes, kind))
+    }
+
+    /// Whether a datagram may be for it that shows neither kinds nor a label.
+    fn may_have(&self, passing: &Passing<'_>) -> bool {
+        self.is_from(passing, |label| passing.label.is_empty() || passing.label == label)
+    }
+
+    fn is_from(&self, passing: &Passing<'_>, has_label: impl Fn(&str) -> bool) -> bool {
         let way = if passing.up { self.up } else { self.down };
-        let agent = self.agent.as_ref().is_none_or(|who| match who {
+        way && self.agent.as_ref().is_none_or(|who| match who {
             Who::Number(number) => passing.agent == *number,
             Who::Host(host) => passing.address.ip() == *host,
             Who::Address(address) => passing.address == *address,
-            Who::Label(label) => passing.label == label,
-        });
-        way && agent && self.kind.is_none_or(|kind| has_kind(bytes, kind))
+            Who::Label(label) => has_label(label),
+        })
     }
 }

@@ -320,6 +320,11 @@ impl Proxy {
         match command {
             Command::Set(action, scope) => {
                 log::info!("netfault: {action}{scope}");
+                if scope.reads() {
+                    log::warn!(
+                        "netfault: sealed datagrams show no kinds of messages and no labels: to them `{action}{scope}` does nothing"
+                    );
+                }
                 self.network.set(now, until, action, scope);
             }
             Command::Heal(which) => {
@@ -354,8 +359,12 @@ impl Proxy {
     pub(crate) fn stats(&mut self) -> Stats {
         let now = self.now();
         let rules = self.network.rules(now).iter();
-        let rules =
-            rules.map(|rule| RuleStats { number: rule.number, rule: format!("{}{}", rule.action, rule.scope), touched: rule.touched });
+        let rules = rules.map(|rule| RuleStats {
+            number: rule.number,
+            rule: format!("{}{}", rule.action, rule.scope),
+            touched: rule.touched,
+            untold: rule.untold,
+        });
         Stats {
             rules: rules.collect(),
             elapsed_ms: now / 1_000_000,

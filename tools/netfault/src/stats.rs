@@ -130,6 +130,8 @@ pub struct RuleStats {
     pub rule: String,
     /// How many datagrams it did something to.
     pub touched: u64,
+    /// Sealed datagrams of which it cannot be told whether the rule is for them.
+    pub untold: u64,
 }
 
 /// Everything at one moment.
@@ -191,6 +193,9 @@ impl fmt::Display for Stats {
         }
         for rule in &self.rules {
             write!(f, "\nrule #{}: {}, touched {}", rule.number, rule.rule, rule.touched)?;
+            if rule.untold > 0 {
+                write!(f, "; {} sealed ones were let alone, which show neither kinds nor labels", rule.untold)?;
+            }
         }
         Ok(())
     }

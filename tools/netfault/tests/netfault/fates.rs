@@ -165,3 +165,22 @@ fn bits_take_time_by_their_number() {
     let Fate::Passes { at, .. } = network.pass(0, &passing(1, true, 1), Bytes::from(vec![0; 1_250])) else { panic!("it passes") };
     assert_eq!(at, 10 * MS);
 }
+
+#[test]
+fn what_cannot_be_told_of_sealed_datagrams_is_counted_and_nothing_done() {
+    let commands = ["cut a->s kind DEMAND", "cut agent web-2", "loss 100% agent 7", "delay 1ms agent 2"];
+    let mut network = network(1, &commands);
+    // A record, a handshake datagram, and what only looks like one.
+    let datagram = |first: u8, form: u8| Bytes::from([&[first, 1, form][..], &[0; 60]].concat());
+    for (number, bytes) in [datagram(0xC5, 1), datagram(0xC5, 2), datagram(0xC6, 1)].into_iter().enumerate() {
+        let fate = network.pass(0, &passing(2, true, number as u64), bytes.clone());
+        let Fate::Passes { at, bytes: passed, .. } = fate else { panic!("{fate:?}") };
+        assert_eq!((at, passed), (MS, bytes), "only the rule by number is for it");
+    }
+    let untold: Vec<_> = network.rules(0).iter().map(|rule| rule.untold).collect();
+    assert_eq!(untold, [2, 2, 0, 0]);
+    // The other way, and of an agent that has told its label.
+    network.pass(0, &passing(1, false, 0), datagram(0xC5, 1));
+    let untold: Vec<_> = network.rules(0).iter().map(|rule| rule.untold).collect();
+    assert_eq!(untold, [2, 2, 0, 0]);
+}
