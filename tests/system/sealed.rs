@@ -1,11 +1,13 @@
 //! Sealed sessions between real processes: who is let in, who is not, and what each of them is told.
 
+use cistern_audit::{Auditor, Passage, Side, Terms, Vantage};
 use cistern_capture::Reader;
 use cistern_seal::key::Role;
 use cistern_seal::{KeyLog, SecretKey};
-use cistern_testkit::{CISTERN, CISTERND, Daemon, Place, Process, command, eventually, said};
+use cistern_testkit::{CISTERN, CISTERND, Daemon, Place, Process, Server, command, eventually, said};
 use cistern_wire::{AgentId, Header, Hello, Message, Packer, SessionId};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
@@ -239,4 +241,38 @@ fn whoever_has_the_key_log_of_either_side_reads_captures() {
     // A file that others can read gets no keys.
     fs::set_permissions(log("empty"), fs::Permissions::from_mode(0o644)).unwrap();
     refused(&sealed.prepared("web", &["ls", "/", "--key-log", &log("empty")]).output().unwrap(), 2, "chmod");
+}
+
+/// What an auditor finds in a capture that the server's process has written: sessions, rules that were judged, violations.
+fn found(pcap: &Path, keys: &mut KeyLog) -> (u64, BTreeSet<String>, Value) {
+    let mut auditor = Auditor::new(Vantage { side: Side::Server, inside: true, complete: false, ..Vantage::default() }, Terms::default());
+    for datagram in Reader::new(File::open(pcap).unwrap()).map(Result::unwrap) {
+        let opened = keys.open(&datagram.payload);
+        auditor.take(Passage { payload: opened.as_deref().unwrap_or(&datagram.payload), ..Passage::from(&datagram) });
+    }
+    let report = auditor.report().json();
+    assert_eq!((&report["unreadable"], &report["sessions_begun_before"]), (&Value::Object(serde_json::Map::new()), &0.into()), "{report}");
+    let rules = report["rules"].as_array().unwrap().iter().filter(|rule| rule["consistent"] != 0);
+    (report["sessions"].as_u64().unwrap(), rules.map(|rule| rule["rule"].to_string()).collect(), report["violations"].clone())
+}
+
+#[test]
+fn an_auditor_with_a_key_log_finds_in_a_sealed_capture_what_it_finds_in_a_plain_one() {
+    let acts: [&[&str]; 5] = [&["mkdir", "/d"], &["touch", "/d/f"], &["ls", "-l", "/d"], &["lock", "/d/f", "--", "true"], &["rm", "/d/f"]];
+    let files = tempfile::tempdir().unwrap();
+    let file = |name: &str| files.path().join(name).to_str().unwrap().to_owned();
+    let mut sealed = Sealed::with(&["--pcap", &file("sealed.pcap"), "--key-log", &file("keys")]);
+    sealed.admit("web");
+    let mut plain = Server::unrecorded(&["--lease", "1s", "--pcap", &file("plain.pcap")]);
+    for act in acts {
+        sealed.ok("web", act);
+        plain.ok(act);
+    }
+    assert_eq!((sealed.server.end(), plain.process.end()), (Some(0), Some(0)));
+    let mut keys = KeyLog::default();
+    keys.read(&fs::read_to_string(file("keys")).unwrap()).unwrap();
+    let of_sealed = found(&files.path().join("sealed.pcap"), &mut keys);
+    let of_plain = found(&files.path().join("plain.pcap"), &mut KeyLog::default());
+    assert_eq!(of_sealed, of_plain);
+    assert!(of_sealed.0 == 5 && of_sealed.1.len() > 10 && of_sealed.2 == Value::Array(Vec::new()), "{of_sealed:?}");
 }

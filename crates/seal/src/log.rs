@@ -1,23 +1,34 @@
-//! The key log: what opens the records of sessions, for whoever is allowed to look into captures of them.
+//! The key log: what opens the records of sessions, and explains their handshakes, for whoever is allowed to look into captures of them.
 //!
 //! Decides the lines, and how a record is opened whose generation nobody tells: by its key phase, from the generation of the records before
 //! it. Everybody who reads a log reads the sessions: who writes it sees to the file (mode 0600, and only where it was asked for).
+//! Leaves to others: what plain mode has in place of a handshake datagram (`plain`).
+
+mod plain;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
 use cistern_wire::limits::{DATAGRAM_MAX, HEADER_LEN, TAG_LEN};
-use cistern_wire::sealed::{OpenStatus, WelcomePayload};
-use cistern_wire::{Direction, Envelope, Field as _, Packer, RawHeader, Reader, SessionId};
+use cistern_wire::sealed::{OpenStatus, WelcomePayload, handshake_of};
+use cistern_wire::{Direction, Envelope, Field as _, Form, Packer, RawHeader, Reader, SessionId};
 
 use crate::aead::{Aead as _, ChaCha};
 use crate::handshake::HandshakeFailed;
 use crate::record::Chain;
 use crate::work::{Beginning, Handshaker};
 
-/// What a line begins with.
-const LABEL: &str = "CISTERN1_CHAIN";
+use plain::Handshakes;
+
+/// What each line begins with.
+const LABELS: &str = "CISTERN1_";
+/// Then, of a session's chain.
+const CHAIN: &str = "CISTERN1_CHAIN";
+/// Of what OPEN or RESUME carries encrypted.
+const HELLO: &str = "CISTERN1_HELLO";
+/// Of what WELCOME does.
+const WELCOME: &str = "CISTERN1_WELCOME";
 /// The flag of a header that is the key phase, and that which says who has sent.
 const KEY_PHASE: u8 = 2;
 const FROM_SERVER: u8 = 1;
@@ -25,8 +36,12 @@ const FROM_SERVER: u8 = 1;
 /// The line of a session, without an end.
 #[must_use]
 pub fn line(session: SessionId, chain: &Chain) -> String {
-    let digits: String = chain.expose().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{LABEL} {:016x} {digits}", session.0)
+    written(CHAIN, session.0, chain.expose())
+}
+
+fn written(label: &str, of: u64, bytes: &[u8]) -> String {
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{label} {of:016x} {digits}")
 }
 
 /// Where the lines of a log go, each without an end; from any thread.
@@ -40,8 +55,14 @@ impl KeySink {
         Self(Arc::new(take))
     }
 
-    /// Tells of a session, if the payload of its WELCOME offers one.
-    pub(crate) fn tell(&self, payload: &[u8], chain: &Chain) {
+    /// Tells what message 1 carries, by the prologue that it has.
+    pub(crate) fn tell_hello(&self, handshake: u64, payload: &[u8]) {
+        (self.0)(&written(HELLO, handshake, payload));
+    }
+
+    /// Tells what message 2 carries, and of the session, if it offers one.
+    pub(crate) fn tell_welcome(&self, handshake: u64, payload: &[u8], chain: &Chain) {
+        (self.0)(&written(WELCOME, handshake, payload));
         if let Ok(WelcomePayload { status: OpenStatus::Opened, session, .. }) = WelcomePayload::of(payload) {
             (self.0)(&line(session, chain));
         }
@@ -58,39 +79,42 @@ impl fmt::Debug for KeySink {
 pub struct Logged<H> {
     holder: H,
     sink: KeySink,
+    /// That which was begun last.
+    handshake: u64,
 }
 
 impl<H> Logged<H> {
     /// Tells the sessions of `holder` to `sink`.
     pub const fn new(holder: H, sink: KeySink) -> Self {
-        Self { holder, sink }
+        Self { holder, sink, handshake: 0 }
     }
 }
 
 impl<H: Handshaker> Handshaker for Logged<H> {
     fn begin(&mut self, beginning: &Beginning<'_>, prologue: &[u8], payload: &[u8]) -> Result<Vec<u8>, HandshakeFailed> {
-        self.holder.begin(beginning, prologue, payload)
+        self.handshake = handshake_of(prologue);
+        let message = self.holder.begin(beginning, prologue, payload)?;
+        self.sink.tell_hello(self.handshake, payload);
+        Ok(message)
     }
 
     fn finish(&mut self, message: &[u8]) -> Result<(Vec<u8>, Chain), HandshakeFailed> {
         let (payload, chain) = self.holder.finish(message)?;
-        self.sink.tell(&payload, &chain);
+        self.sink.tell_welcome(self.handshake, &payload, &chain);
         Ok((payload, chain))
     }
 }
 
-fn parsed(line: &str) -> Option<(SessionId, Chain)> {
+/// What a line says: its label, what it is of, and its bytes.
+fn parsed(line: &str) -> Option<(&str, u64, Vec<u8>)> {
     let mut words = line.split_ascii_whitespace();
-    let (label, session, digits) = (words.next()?, words.next()?, words.next()?);
-    if label != LABEL || digits.len() != 64 || words.next().is_some() || !digits.is_ascii() {
+    let (label, of, digits) = (words.next()?, words.next()?, words.next()?);
+    if digits.len() % 2 != 0 || words.next().is_some() || !digits.is_ascii() {
         return None;
     }
-    let session = SessionId(u64::from_str_radix(session, 16).ok()?);
-    let mut chain = [0; 32];
-    for (byte, two) in chain.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
-        *byte = u8::from_str_radix(str::from_utf8(two).ok()?, 16).ok()?;
-    }
-    Some((session, Chain::from_bytes(chain)))
+    let of = u64::from_str_radix(of, 16).ok()?;
+    let byte = |two: &[u8]| u8::from_str_radix(str::from_utf8(two).ok()?, 16).ok();
+    Some((label, of, digits.as_bytes().chunks_exact(2).map(byte).collect::<Option<_>>()?))
 }
 
 /// The chains of a session: that of the newest generation seen, and those before and behind it.
@@ -104,6 +128,7 @@ struct Chains {
 #[derive(Default)]
 pub struct KeyLog {
     sessions: HashMap<SessionId, Chains>,
+    handshakes: Handshakes,
 }
 
 impl fmt::Debug for KeyLog {
@@ -118,9 +143,17 @@ impl KeyLog {
     /// # Errors
     /// The number, from 1, of the first line that begins as one of this kind and is none.
     pub fn read(&mut self, text: &str) -> Result<(), usize> {
-        for (at, line) in text.lines().enumerate().filter(|(_, line)| line.starts_with(LABEL)) {
-            let (session, chain) = parsed(line).ok_or(at + 1)?;
-            self.sessions.insert(session, Chains { before: None, newest: chain, generation: 0 });
+        for (at, line) in text.lines().enumerate().filter(|(_, line)| line.starts_with(LABELS)) {
+            let (label, of, bytes) = parsed(line).ok_or(at + 1)?;
+            match label {
+                CHAIN => {
+                    let chain = Chain::from_bytes(bytes.try_into().map_err(|_| at + 1)?);
+                    self.sessions.insert(SessionId(of), Chains { before: None, newest: chain, generation: 0 });
+                }
+                HELLO => self.handshakes.hello(of, bytes).ok_or(at + 1)?,
+                WELCOME => self.handshakes.welcome(of, &bytes).ok_or(at + 1)?,
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -137,9 +170,17 @@ impl KeyLog {
         self.sessions.is_empty()
     }
 
-    /// What plain mode would have in place of a record; `None`: it is of a session that is not in the log, or does not open. Records come in
-    /// about the order in which they were sent.
-    pub fn open(&mut self, record: &[u8]) -> Option<Vec<u8>> {
+    /// What plain mode would have in place of a sealed datagram; `None`: it is of a session or handshake that is not in the log, or does not
+    /// open. Records come in about the order in which they were sent.
+    pub fn open(&mut self, datagram: &[u8]) -> Option<Vec<u8>> {
+        match Form::named(datagram)? {
+            Form::Plain => None,
+            Form::Record => self.open_record(datagram),
+            Form::Handshake => self.handshakes.plain(datagram),
+        }
+    }
+
+    fn open_record(&mut self, record: &[u8]) -> Option<Vec<u8>> {
         let (header, sealed) = record.split_at_checked(HEADER_LEN)?;
         let raw = RawHeader::get(&mut Reader::new(header)).ok()?;
         let from = if raw.flags & FROM_SERVER == 0 { Direction::Agent } else { Direction::Server };
@@ -167,7 +208,7 @@ impl KeyLog {
 mod tests {
     use super::*;
     use crate::session::{AGE_MAX, Cipher, Sealer, SessionKeys};
-    use cistern_wire::{Alive, Datagram, Form, Header, KeepAlive, Message};
+    use cistern_wire::{Alive, Datagram, Header, KeepAlive, Message};
     use std::time::Duration;
 
     const SESSION: SessionId = SessionId(0xABC);

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use cistern_wire::sealed::{PROLOGUE_LEN, WelcomePayload};
+use cistern_wire::sealed::{PROLOGUE_LEN, WelcomePayload, handshake_of};
 use hashbrown::HashMap;
 
 use crate::handshake::{Entropy, HandshakeFailed, Initiator, Psk, Responder};
@@ -103,7 +103,8 @@ pub enum SealDone {
 pub struct Worker {
     keys: Vec<(KeyId, SecretKey)>,
     log: Option<KeySink>,
-    begun: HashMap<JobId, Responder>,
+    /// With the number of each handshake.
+    begun: HashMap<JobId, (u64, Responder)>,
 }
 
 impl Worker {
@@ -129,19 +130,23 @@ impl Worker {
         Some(match work {
             SealWork::Read { job, opening, prologue, message } => match self.read(&opening, ephemeral, &prologue, &message) {
                 Some((responder, payload)) => {
-                    let peer = responder.peer();
-                    self.begun.insert(job, responder);
+                    let (peer, handshake) = (responder.peer(), handshake_of(&prologue));
+                    self.log.iter().for_each(|log| log.tell_hello(handshake, &payload));
+                    self.begun.insert(job, (handshake, responder));
                     SealDone::Read { job, peer, payload }
                 }
                 None => SealDone::Failed { job },
             },
-            SealWork::Write { job, psk, payload } => match self.begun.remove(&job).and_then(|read| read.answer(&psk, &payload).ok()) {
-                Some((message, chain)) => {
-                    self.log.iter().for_each(|log| log.tell(&payload, &chain));
-                    SealDone::Written { job, message, chain }
+            SealWork::Write { job, psk, payload } => {
+                let answered = self.begun.remove(&job).and_then(|(handshake, read)| Some((handshake, read.answer(&psk, &payload).ok()?)));
+                match answered {
+                    Some((handshake, (message, chain))) => {
+                        self.log.iter().for_each(|log| log.tell_welcome(handshake, &payload, &chain));
+                        SealDone::Written { job, message, chain }
+                    }
+                    None => SealDone::Failed { job },
                 }
-                None => SealDone::Failed { job },
-            },
+            }
             SealWork::Drop { job } => {
                 self.begun.remove(&job);
                 return None;

@@ -347,6 +347,13 @@ pub fn prologue(datagram: &[u8]) -> Option<[u8; PROLOGUE_LEN]> {
     Some(all)
 }
 
+/// The number of the handshake whose prologue this is; 0 of what is too short to be one.
+#[must_use]
+pub fn handshake_of(prologue: &[u8]) -> u64 {
+    let at = PROLOGUE.len() + 4 + SealedHead::LEN;
+    prologue.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes)
+}
+
 macro_rules! handshakes {
     ($($code:literal $name:ident $text:literal $direction:ident $len:literal $ty:ident;)*) => {
         /// A handshake datagram's own fields.

@@ -11,8 +11,10 @@ mod tests;
 
 use crate::args::span;
 use crate::failure::{EXIT_DAMAGED, EXIT_IO, EXIT_NO_INPUT, EXIT_VIOLATION, Failure};
+use crate::input::read_keys;
 use cistern_audit::{Auditor, Passage, Report, Side, Terms, Vantage};
 use cistern_capture::{ReadError, Reader};
+use cistern_seal::KeyLog;
 use cistern_wire::segments;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -46,6 +48,9 @@ pub struct AuditArgs {
     /// The server runs without the setting that ends waits by what it heard last
     #[arg(long)]
     pub no_last_heard: bool,
+    /// Open sealed datagrams by this key log (`--key-log` of the programs), and judge them as plain ones
+    #[arg(long, value_name = "FILE", conflicts_with = "bugs")]
+    pub key_log: Option<PathBuf>,
     /// One JSON object for each capture, a line each
     #[arg(long)]
     pub json: bool,
@@ -87,7 +92,7 @@ pub fn audit(args: &AuditArgs) -> Result<u8, Failure> {
     let (mut violated, mut exit) = (false, 0);
     let mut written = Ok(());
     for path in &args.files {
-        let judged = match judge(path, vantage, terms) {
+        let judged = match judge(path, vantage, terms, args.key_log.as_deref().map_or_else(|| Ok(KeyLog::default()), read_keys)?) {
             Ok(judged) => judged,
             Err(failure) => {
                 crate::input::tell(&failure.text);
@@ -152,11 +157,11 @@ impl Judged {
     }
 }
 
-/// Judges a capture. It is only judged as complete if all of it could be read.
+/// Judges a capture, whose sealed datagrams are opened by a key log. It is only judged as complete if all of it could be read.
 ///
 /// # Errors
 /// It is not there, or is no capture.
-pub fn judge(path: &Path, vantage: Vantage, terms: Terms) -> Result<Judged, Failure> {
+pub fn judge(path: &Path, vantage: Vantage, terms: Terms, mut keys: KeyLog) -> Result<Judged, Failure> {
     let source: Box<dyn Read> = if path == Path::new("-") {
         Box::new(io::stdin())
     } else {
@@ -170,7 +175,8 @@ pub fn judge(path: &Path, vantage: Vantage, terms: Terms) -> Result<Judged, Fail
         match reader.next_datagram() {
             Ok(Some(datagram)) => {
                 for payload in segments::split(&datagram.payload) {
-                    let passage = Passage { payload, ..Passage::from(&datagram) };
+                    let opened = keys.open(payload);
+                    let passage = Passage { payload: opened.as_deref().unwrap_or(payload), ..Passage::from(&datagram) };
                     auditor.take(passage);
                     if let Some(doubting) = &mut doubting {
                         doubting.take(passage);

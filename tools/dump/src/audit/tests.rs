@@ -31,10 +31,10 @@ fn capture_is_judged_from_its_file_by_frame_numbers() {
     let alive = Message::from(Alive { serial: 1, echo: 1 });
     let nack = Message::from(Nack { nonce: 0, echo: 1, reason: NackReason::TimingOut, fate: Fate::Unknown });
     capture(&path, &[alive, nack]);
-    let Judged { report, unread, .. } = judge(&path, Vantage::default(), Terms::default()).unwrap();
+    let Judged { report, unread, .. } = judge(&path, Vantage::default(), Terms::default(), KeyLog::default()).unwrap();
     assert!(report.is_clean() && unread.is_none(), "{report}");
     capture(&path, &[nack, alive]);
-    let Judged { report, .. } = judge(&path, Vantage::default(), Terms::default()).unwrap();
+    let Judged { report, .. } = judge(&path, Vantage::default(), Terms::default(), KeyLog::default()).unwrap();
     let found: Vec<_> = report.violations.iter().map(|one| (one.rule, one.frame, one.other)).collect();
     assert_eq!(found, [(Rule::NoRenewal, 3, Some(2))]);
     assert!(report.to_string().ends_with("VIOLATED\n"));
@@ -46,8 +46,11 @@ fn what_is_no_capture_and_what_is_not_there_are_told_apart() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notes.txt");
     std::fs::write(&path, "these are notes, and no capture of anything").unwrap();
-    assert_eq!(judge(&path, Vantage::default(), Terms::default()).unwrap_err().exit, EXIT_DAMAGED);
-    assert_eq!(judge(&dir.path().join("nothing"), Vantage::default(), Terms::default()).unwrap_err().exit, EXIT_NO_INPUT);
+    assert_eq!(judge(&path, Vantage::default(), Terms::default(), KeyLog::default()).unwrap_err().exit, EXIT_DAMAGED);
+    assert_eq!(
+        judge(&dir.path().join("nothing"), Vantage::default(), Terms::default(), KeyLog::default()).unwrap_err().exit,
+        EXIT_NO_INPUT
+    );
 }
 
 #[test]
@@ -83,7 +86,7 @@ fn datagrams_that_a_capture_shows_as_one_packet_are_judged_one_by_one() {
     let alive = datagram(true, 2, &Alive { serial: 1, echo: 1 }.into());
     writer.write(Duration::from_secs(2), server, agent, &[nack, alive].concat()).unwrap();
     writer.flush().unwrap();
-    let Judged { report, .. } = judge(&path, Vantage::default(), Terms::default()).unwrap();
+    let Judged { report, .. } = judge(&path, Vantage::default(), Terms::default(), KeyLog::default()).unwrap();
     assert_eq!(report.violations.iter().map(|one| (one.rule, one.frame)).collect::<Vec<_>>(), [(Rule::NoRenewal, 2)]);
 }
 
@@ -119,9 +122,9 @@ fn a_capture_that_could_not_all_be_read_is_not_judged_as_complete() {
     writer.flush().unwrap();
     let accused = |judged: &Judged| judged.report.violations.iter().any(|violation| violation.rule == Rule::HasCause);
     let vantage = Vantage { side: Side::Server, inside: true, complete: true, clock_ppm: 0 };
-    let judged = judge(&path, vantage, Terms::default()).unwrap();
+    let judged = judge(&path, vantage, Terms::default(), KeyLog::default()).unwrap();
     assert!(judged.complete && judged.unread.is_none() && accused(&judged), "{judged:?}");
     snap(&path);
-    let judged = judge(&path, vantage, Terms::default()).unwrap();
+    let judged = judge(&path, vantage, Terms::default(), KeyLog::default()).unwrap();
     assert!(!judged.complete && !judged.damaged && judged.unread.is_some() && !accused(&judged), "{judged:?}");
 }

@@ -162,7 +162,10 @@ impl Inputs {
 }
 
 /// Reads a key log.
-fn read_keys(path: &Path) -> Result<KeyLog, Failure> {
+///
+/// # Errors
+/// It is not there, or a line of it is damaged.
+pub(crate) fn read_keys(path: &Path) -> Result<KeyLog, Failure> {
     let text = fs::read_to_string(path).map_err(|e| Failure::new(EXIT_NO_INPUT, format!("key log {}: {e}", path.display())))?;
     let mut keys = KeyLog::default();
     keys.read(&text).map_err(|line| Failure::new(EXIT_DAMAGED, format!("key log {}: line {line} is damaged", path.display())))?;
