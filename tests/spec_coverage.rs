@@ -1,4 +1,4 @@
-//! Whether every MUST of `wire-spec.md` is cited where it is implemented and where it is tested, or listed as not built yet.
+//! Whether every MUST of the specifications is cited where it is implemented and where it is tested, or listed as not built yet.
 //!
 //! Reads the citations by itself and more strictly than `duvet` does: a citation quotes its whole requirement, letter by letter; one of
 //! type `test` stands in test code, one of type `implementation` does not; nothing is both built and listed as not built. With
@@ -11,12 +11,16 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+/// The documents whose requirements are checked, as `.duvet/config.toml` has them.
+const SPECS: [&str; 2] = ["wire-spec.md", "docs/flease.md"];
+
 /// The section of what is not built: its requirements are listed in `.duvet/todos`, and no others are.
 const NOT_BUILT: &str = "appendix-a-not-built";
 
 /// A sentence with MUST, SHOULD or MAY, and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Requirement {
+    spec: &'static str,
     section: String,
     text: String,
 }
@@ -46,11 +50,36 @@ fn has_keyword(line: &str) -> bool {
     line.split(|c: char| !c.is_ascii_alphabetic()).any(|word| matches!(word, "MUST" | "SHOULD" | "MAY" | "SHALL" | "REQUIRED"))
 }
 
-/// All requirements of the specification: each is one sentence, in a line of its own. duvet reads sentences, so the line before ends one,
-/// too.
-fn requirements(spec: &str) -> BTreeMap<Requirement, Cited> {
+/// The document and the section of a citation's target.
+fn target(text: &str) -> Option<(&'static str, &str)> {
+    SPECS.into_iter().find_map(|spec| Some((spec, text.strip_prefix(spec)?.strip_prefix('#')?)))
+}
+
+/// A line without the number of a rule and its indentation; whether it had a number.
+fn without_number(line: &str) -> (&str, bool) {
+    let text = line.trim_start();
+    let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    match rest.strip_prefix(". ") {
+        Some(rule) if rest.len() < text.len() => (rule, true),
+        _ => (text, false),
+    }
+}
+
+/// The sentences of a line, each with its end.
+fn sentences(text: &str) -> Vec<&str> {
+    let ends = text.match_indices(". ").map(|(at, _)| at + 1);
+    let (mut from, mut all) = (0, Vec::new());
+    for end in ends.chain([text.len()]) {
+        all.push(text[from..end].trim_start());
+        from = end;
+    }
+    all
+}
+
+/// All requirements of a specification: each is a sentence that begins and ends in one line, of which `duvet` reads the same. In
+/// `wire-spec.md` it has the line to itself.
+fn requirements(name: &'static str, spec: &str, found: &mut BTreeMap<Requirement, Cited>) {
     let lines: Vec<&str> = spec.lines().collect();
-    let mut found = BTreeMap::new();
     let (mut section, mut fenced) = (String::new(), false);
     for (at, line) in lines.iter().enumerate() {
         if line.starts_with("```") {
@@ -62,17 +91,19 @@ fn requirements(spec: &str) -> BTreeMap<Requirement, Cited> {
         if let Some(title) = line.strip_prefix('#') {
             section = slug(title);
         }
-        if !has_keyword(line) {
-            continue;
+        let (text, numbered) = without_number(line);
+        let place = format!("{name}:{}", at + 1);
+        for (nth, sentence) in sentences(text).into_iter().enumerate().filter(|(_, sentence)| has_keyword(sentence)) {
+            let before = lines[at - 1];
+            let begins = nth > 0 || numbered || before.is_empty() || before.ends_with('.');
+            assert!(begins, "{place}: the line before does not end a sentence");
+            assert!(sentence.ends_with('.'), "{place}: a requirement ends in the line in which it begins");
+            assert!(name != SPECS[0] || sentence == *line, "{place}: a requirement is one sentence in a line of its own");
+            let requirement = Requirement { spec: name, section: section.clone(), text: sentence.to_owned() };
+            let clash = found.insert(requirement, Cited { line: at + 1, ..Cited::default() });
+            assert!(clash.is_none(), "{place}: the requirement stands twice in its section");
         }
-        let place = format!("wire-spec.md:{}", at + 1);
-        assert!(lines[at - 1].is_empty() || lines[at - 1].ends_with('.'), "{place}: the line before does not end a sentence");
-        assert!(line.ends_with('.') && !line.contains(". "), "{place}: a requirement is one sentence in a line of its own");
-        let requirement = Requirement { section: section.clone(), text: (*line).to_owned() };
-        let clash = found.insert(requirement, Cited { line: at + 1, ..Cited::default() });
-        assert!(clash.is_none(), "{place}: the requirement stands twice in its section");
     }
-    found
 }
 
 /// All Rust files below `dir`.
@@ -117,15 +148,15 @@ fn read_citations(path: &Path, found: &mut BTreeMap<Requirement, Cited>, errors:
             continue;
         }
         let place = format!("{}:{}", path.strip_prefix(root()).unwrap().display(), start + 1);
-        let section = metas.first().and_then(|target| target.strip_prefix("wire-spec.md#"));
+        let (spec, section) = metas.first().and_then(|text| target(text)).unwrap_or_default();
         let ty = match metas.get(1) {
             None => "implementation",
             Some(meta) => meta.strip_prefix("type=").unwrap_or("?"),
         };
-        let requirement = Requirement { section: section.unwrap_or_default().to_owned(), text: quote.join(" ") };
+        let requirement = Requirement { spec, section: section.to_owned(), text: quote.join(" ") };
         let Some(cited) = found.get_mut(&requirement) else {
             errors.push(format!(
-                "{place}: wire-spec.md has no such requirement, letter by letter, in section \"{}\":\n    {}",
+                "{place}: \"{spec}\" has no such requirement, letter by letter, in section \"{}\":\n    {}",
                 requirement.section, requirement.text
             ));
             continue;
@@ -149,8 +180,9 @@ fn read_lists(kind: &str, found: &mut BTreeMap<Requirement, Cited>, errors: &mut
         let table: toml::Table = std::fs::read_to_string(&path).unwrap().parse().unwrap_or_else(|error| panic!("{place}: {error}"));
         for item in table.get(kind).and_then(toml::Value::as_array).into_iter().flatten() {
             let field = |name: &str| item.get(name).and_then(toml::Value::as_str).unwrap_or_default().trim().to_owned();
-            let section = field("target").strip_prefix("wire-spec.md#").unwrap_or_default().to_owned();
-            let requirement = Requirement { section, text: field("quote") };
+            let named = field("target");
+            let (spec, section) = target(&named).unwrap_or_default();
+            let requirement = Requirement { spec, section: section.to_owned(), text: field("quote") };
             if field("reason").len() < 10 {
                 errors.push(format!("{place}: no reason is given for \"{}\"", requirement.text));
             }
@@ -158,7 +190,7 @@ fn read_lists(kind: &str, found: &mut BTreeMap<Requirement, Cited>, errors: &mut
                 Some(cited) if kind == "todo" => cited.todos.push(place.clone()),
                 Some(cited) => cited.exceptions.push(place.clone()),
                 None => {
-                    errors.push(format!("{place}: wire-spec.md has no such requirement: {}: {}", requirement.section, requirement.text));
+                    errors.push(format!("{place}: {named} has no such requirement: {}", requirement.text));
                 }
             }
         }
@@ -179,12 +211,14 @@ fn judge(requirement: &Requirement, cited: &Cited) -> Option<String> {
         (true, false) => "has no implementation",
         (false, true) => "has no test",
     };
-    Some(format!("wire-spec.md:{} (#{}) {what}:\n    {}", cited.line, requirement.section, requirement.text))
+    Some(format!("{}:{} (#{}) {what}:\n    {}", requirement.spec, cited.line, requirement.section, requirement.text))
 }
 
 fn read_all() -> (BTreeMap<Requirement, Cited>, Vec<String>) {
-    let spec = std::fs::read_to_string(root().join("wire-spec.md")).unwrap();
-    let mut found = requirements(&spec);
+    let mut found = BTreeMap::new();
+    for spec in SPECS {
+        requirements(spec, &std::fs::read_to_string(root().join(spec)).unwrap(), &mut found);
+    }
     let mut errors = Vec::new();
     let mut files = Vec::new();
     for dir in ["crates", "src", "tests", "tools"] {
@@ -228,7 +262,8 @@ fn duvet_comes_to_the_same_end() {
     let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(root().join(path)).unwrap()).unwrap();
     let mut musts = 0;
     let mut faults = String::new();
-    for id in report["specifications"]["wire-spec.md"]["requirements"].as_array().unwrap() {
+    let of = |spec| report["specifications"][spec]["requirements"].as_array().unwrap();
+    for id in SPECS.into_iter().flat_map(of) {
         let annotation = &report["annotations"][usize::try_from(id.as_u64().unwrap()).unwrap()];
         if annotation["level"] != "MUST" {
             continue;

@@ -50,6 +50,8 @@ impl Acceptor {
             if bugs::is(Bug::PromiseUnderRecord) {
                 self.promised = self.promised.max(ballot);
             }
+            //= docs/flease.md#rules
+            //# While a record lives, a READ that does not name its tenure is answered HELD, and MUST NOT raise the promise.
             return self.held(cx, ballot, record);
         }
         if ballot < self.promised {
@@ -63,6 +65,8 @@ impl Acceptor {
     }
 
     pub(crate) fn write(&mut self, cx: &Cx<'_>, ballot: Ballot, tenure: Ballot, token: u64, transmission: u32) -> Message {
+        //= docs/flease.md#rules
+        //# A WRITE of another tenure MUST NOT replace the record.
         if let Some(record) = self.live(cx.now)
             && record.tenure != tenure
             && !bugs::is(Bug::LiveRecordReplaced)

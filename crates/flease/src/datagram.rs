@@ -166,6 +166,9 @@ impl<'a> Datagram<'a> {
             return Err(bad("header", "reserved").into());
         }
         let Group { terms, me, .. } = ours.group;
+        //= docs/flease.md#rules
+        //# A member MUST refuse a datagram whose group number, list of members or its number, L, δ, ε or mode of renewal differs from its
+        //# own.
         differs(get::<u64>(&mut r, "group_number")? != ours.group_number, Mismatch::GroupNumber)?;
         differs(get::<u32>(&mut r, "list_number")? != ours.list_number, Mismatch::ListNumber)?;
         let list_hash: u64 = get(&mut r, "list_hash")?;
@@ -174,6 +177,8 @@ impl<'a> Datagram<'a> {
         differs(get::<u32>(&mut r, "drift_ppm")? != terms.drift_ppm, Mismatch::Drift)?;
         differs(get::<u32>(&mut r, "epsilon_us")? != micros(terms.epsilon), Mismatch::Epsilon)?;
         differs((flags & RENEW_BY_WRITE != 0) != ours.group.renew_by_write, Mismatch::RenewByWrite)?;
+        //= docs/flease.md#datagrams
+        //# A datagram MUST come from the address of the member that it names as its sender.
         differs(sender != from || sender == me, Mismatch::Sender)?;
         differs(receiver != me, Mismatch::Receiver)?;
         let nonce: u64 = get(&mut r, "nonce")?;
@@ -181,9 +186,14 @@ impl<'a> Datagram<'a> {
             return Err(bad("header", "nonce").into());
         }
         let mut messages = Vec::new();
+        //= docs/flease.md#datagrams
+        //# A receiver MUST drop what does not parse to its last byte.
         while !r.rest().is_empty() {
             let (name, message) = Message::get(&mut r, members).map_err(|e| e.within("message", "body"))?;
             let of_sender = |ballot: Ballot| ballot.member == sender && ballot.nonce == nonce;
+            //= docs/flease.md#messages
+            //# Ballot and base of READ, ballot and tenure of WRITE and tenure of RELEASE MUST have the sender's place and boot nonce; the
+            //# ballots of answers and the tenure of RELEASED the receiver's place.
             if !message.of_sender().into_iter().flatten().all(of_sender) || message.of_receiver().is_some_and(|b| b.member != me) {
                 return Err(bad("message", "ballot").into());
             }

@@ -237,6 +237,9 @@ impl Peer {
         }
         let Datagram { nonce, messages } = decoded?;
         self.note_nonce(from, nonce);
+        //= docs/flease.md#rules
+        //# A member that starts MUST NOT ask or answer before W has passed on both clocks: after a crash, a clean stop, a first start
+        //# alike.
         if self.started(now) != Started::Yes {
             return Err(DropReason::Waiting);
         }
@@ -252,6 +255,9 @@ impl Peer {
 
     /// Says that the socket was found empty: the only place where timers run.
     pub fn handle_drained(&mut self, now: Instant) {
+        //= docs/flease.md#rules
+        //# A member that starts MUST NOT ask or answer before W has passed on both clocks: after a crash, a clean stop, a first start
+        //# alike.
         if self.started(now) != Started::Yes {
             return;
         }

@@ -147,6 +147,8 @@ impl Proposer {
         {
             return self.renew_by_write(cx, owned);
         }
+        //= docs/flease.md#rules
+        //# An attempt has one ballot, above every round that the member used or heard of; a ballot MUST NOT be used twice.
         self.round += 1;
         let ballot = Ballot { round: self.round, member: cx.group.me, nonce: cx.group.nonce };
         self.attempt = Some(Attempt::new(cx, ballot, base, Phase::Reading { floor: 0, is_remembered: true }));
@@ -171,6 +173,9 @@ impl Proposer {
         }
         let group = cx.group;
         let Some(attempt) = &mut self.attempt else { return Step::None };
+        //= docs/flease.md#rules
+        //# An answer MUST count only for the ballot outstanding, once for each member, and only under the boot nonce with which that member
+        //# first answered in the attempt.
         if message.answered() != Some(attempt.ballot) || !attempt.is_same_process(from, nonce) {
             return Step::None;
         }
@@ -184,6 +189,8 @@ impl Proposer {
                 attempt.agree(from);
             }
             (Phase::Reading { .. }, Message::Own { tenure, .. }) => {
+                //= docs/flease.md#rules
+                //# OWN MUST count only for a renewal, of the tenure that was held when READ was sent and is still held when WRITE is sent.
                 if attempt.base == Some(tenure) || bugs::is(Bug::OwnCountsAsOpen) {
                     attempt.agree(from);
                 } else {
@@ -197,6 +204,8 @@ impl Proposer {
             (Phase::Reading { .. } | Phase::Writing { .. }, Message::Held { rest_us, .. }) => attempt.refuse(from, rest_us),
             (Phase::Reading { .. } | Phase::Writing { .. }, Message::Lower { .. }) => attempt.refuse(from, 0),
             (Phase::Writing { transmission, .. }, Message::Taken { transmission: echoed, .. })
+                //= docs/flease.md#rules
+                //# TAKEN MUST echo the number of the transmission that is outstanding to count.
                 if echoed == *transmission || bugs::is(Bug::EarlierEchoCounts) =>
             {
                 attempt.agree(from);
@@ -218,6 +227,8 @@ impl Proposer {
         let owned = self.owned(cx.now);
         let attempt = self.attempt.as_mut().expect("agreed to an attempt");
         // Still held: the tenure that a renewal names ends with its lease.
+        //= docs/flease.md#rules
+        //# OWN MUST count only for a renewal, of the tenure that was held when READ was sent and is still held when WRITE is sent.
         if attempt.base != owned.map(|owned| owned.tenure) && !bugs::is(Bug::LapseIgnored) {
             return self.lose(cx, None);
         }
@@ -229,6 +240,8 @@ impl Proposer {
                 let since = if bugs::is(Bug::LeaseFromWrite) { cx.now } else { attempt.since };
                 let phase = Phase::Writing { token, is_remembered, transmission: 0 };
                 *attempt = Attempt { since, nonces: attempt.nonces, ..Attempt::new(cx, ballot, base, phase) };
+                //= docs/flease.md#rules
+                //# A member MUST NOT write the lease of another: the tenure of a WRITE is of the process of its ballot.
                 Step::Send(Message::Write { ballot, tenure: base.unwrap_or(ballot), token, transmission: 0 })
             }
             Phase::Writing { token, is_remembered, transmission } => {

@@ -19,6 +19,10 @@ fn is_clean(bounds: &Bounds) {
 /// Where the shortest schedule of two owners that a planted bug allows is found within 55,000 states (tests/bugs.rs).
 const DAILY: Bounds = Bounds { ticks: 1, states_max: 60_000, ..Bounds::SMALL };
 
+//= docs/flease.md#rules
+//= type=test
+//# An answer MUST count only for the ballot outstanding, once for each member, and only under the boot nonce with which that member first
+//# answered in the attempt.
 #[test]
 fn no_short_schedule_of_two_rivals_has_two_owners() {
     is_clean(&DAILY);

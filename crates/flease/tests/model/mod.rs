@@ -367,11 +367,17 @@ fn rules(bounds: &Bounds, before: &Instance, process: &Process, sent: Sent, out:
             Message::Release { .. } => holds(kept == Some(record), "a RELEASE freed the record of another tenure")?,
             // Who gives an attempt up frees what it wrote, its own record included.
             _ if out.iter().any(|(_, message)| matches!(message, Message::Release { tenure, .. } if *tenure == record.tenure)) => {}
+            //= docs/flease.md#rules
+            //= type=test
+            //# A WRITE of another tenure MUST NOT replace the record.
             _ => holds(kept.is_some_and(|kept| kept.tenure == record.tenure), "a live record was replaced")?,
         }
         if let Message::Read { base, .. } = sent.message
             && base != Some(record.tenure)
         {
+            //= docs/flease.md#rules
+            //= type=test
+            //# While a record lives, a READ that does not name its tenure is answered HELD, and MUST NOT raise the promise.
             holds(after.promised() == before.promised(), "a promise was raised under a live record")?;
         }
     }
@@ -385,6 +391,9 @@ fn rules(bounds: &Bounds, before: &Instance, process: &Process, sent: Sent, out:
     if let Message::Read { base, .. } = sent.message {
         for (_, answer) in out {
             if let Message::Own { tenure, .. } = answer {
+                //= docs/flease.md#rules
+                //= type=test
+                //# OWN MUST count only for a renewal, of the tenure that was held when READ was sent and is still held when WRITE is sent.
                 holds(base == Some(*tenure), "OWN for what the READ did not name")?;
             }
         }
@@ -396,6 +405,9 @@ fn rules(bounds: &Bounds, before: &Instance, process: &Process, sent: Sent, out:
         if let Message::Taken { transmission, .. } = sent.message
             && before.owned(now).is_none_or(|before| before.until != owned.until)
         {
+            //= docs/flease.md#rules
+            //= type=test
+            //# TAKEN MUST echo the number of the transmission that is outstanding to count.
             holds(transmission == owned.transmission, "a lease counts from a transmission that nobody echoed")?;
         }
         holds(before.record(now).is_none_or(|record| record.tenure.member == sent.to), "owned against its own record")?;

@@ -64,6 +64,9 @@ fn datagrams_are_filled_and_never_too_large() {
     assert_eq!(Datagram::decode(&bytes, &receiver(), 0).unwrap().messages.len(), count);
 }
 
+//= docs/flease.md#datagrams
+//= type=test
+//# A receiver MUST drop what does not parse to its last byte.
 #[test]
 fn every_changed_bit_and_every_truncation_is_refused() {
     for message in samples() {
@@ -103,6 +106,12 @@ fn a_body_changed_under_a_right_checksum_is_refused_or_read_as_what_it_says() {
     }
 }
 
+//= docs/flease.md#datagrams
+//= type=test
+//# A datagram MUST come from the address of the member that it names as its sender.
+//= docs/flease.md#rules
+//= type=test
+//# A member MUST refuse a datagram whose group number, list of members or its number, L, δ, ε or mode of renewal differs from its own.
 #[test]
 fn what_differs_is_named() {
     let ours = sender();
@@ -134,6 +143,13 @@ fn what_differs_is_named() {
     assert_eq!(Datagram::decode(&bytes, &other, 0).map(drop), Err(DropReason::Mismatch(Mismatch::Receiver)));
 }
 
+//= docs/flease.md#messages
+//= type=test
+//# Ballot and base of READ, ballot and tenure of WRITE and tenure of RELEASE MUST have the sender's place and boot nonce; the ballots of
+//# answers and the tenure of RELEASED the receiver's place.
+//= docs/flease.md#rules
+//= type=test
+//# A member MUST NOT write the lease of another: the tenure of a WRITE is of the process of its ballot.
 #[test]
 fn nobody_writes_for_another_process() {
     let stranger = Ballot { round: 2, member: 2, nonce: 4 };

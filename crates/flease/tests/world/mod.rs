@@ -365,6 +365,9 @@ fn an_owner_that_is_cut_off_ends_before_the_next_begins() {
     assert!(lost < acquired, "{lost}, {acquired}");
 }
 
+//= docs/flease.md#rules
+//= type=test
+//# A member that starts MUST NOT ask or answer before W has passed on both clocks: after a crash, a clean stop, a first start alike.
 #[test]
 fn a_member_that_starts_neither_asks_nor_answers_before_the_restart_wait() {
     let mut world = World::new(3, 1, 1, CALM, false);
@@ -412,6 +415,9 @@ fn two_processes_of_one_member_are_told() {
     assert_eq!(cloned, 1);
 }
 
+//= docs/flease.md#rules
+//= type=test
+//# An attempt has one ballot, above every round that the member used or heard of; a ballot MUST NOT be used twice.
 #[test]
 fn idle_resources_make_room_after_the_restart_wait_and_never_reuse_a_ballot() {
     let small = Config { resources_max: 1, ..config(1, false) };
