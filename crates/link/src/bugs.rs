@@ -203,6 +203,10 @@ bugs! {
     R7 "R7",
     /// A lock guards a change although its object may not be read.
     R8 "R8",
+    /// A key that was withdrawn resumes its sessions.
+    R20 "R20",
+    /// A session that has ended is resumed.
+    R21 "R21",
 }
 
 /// Whether bugs are compiled in; daemons and libraries for users refuse to be.

@@ -41,6 +41,12 @@ impl Entropy {
 #[derive(Clone)]
 pub struct Psk(Zeroizing<[u8; KEY_LEN]>);
 
+impl fmt::Debug for Psk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Psk").finish_non_exhaustive()
+    }
+}
+
 impl Psk {
     /// No secret: 32 zeros, so that there is one pattern whether or not there is a secret.
     #[must_use]
@@ -77,6 +83,12 @@ impl Psk {
 /// each of them, so that the server keeps nothing for a session but its record.
 pub struct StartKey(Zeroizing<[u8; KEY_LEN]>);
 
+impl fmt::Debug for StartKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StartKey").finish_non_exhaustive()
+    }
+}
+
 impl StartKey {
     /// From 32 random bytes, or those that the server has kept.
     #[must_use]
@@ -90,12 +102,11 @@ impl StartKey {
         &self.0
     }
 
-    /// The secret by which `session` of `agent` can be resumed.
+    /// The secret by which `session` can be resumed: by `agent`, which names its key and instance, in that incarnation alone.
     #[must_use]
-    pub fn resume_secret(&self, session: SessionId, agent: &PublicKey, instance: AgentId, incarnation: u64) -> Psk {
+    pub fn resume_secret(&self, session: SessionId, agent: AgentId, incarnation: u64) -> Psk {
         let mac = <Blake2sMac256 as KeyInit>::new_from_slice(&*self.0).expect("32 bytes are a key");
-        let mac = mac.chain_update(session.0.to_be_bytes()).chain_update(agent.as_bytes());
-        let mac = mac.chain_update(instance.0).chain_update(incarnation.to_be_bytes());
+        let mac = mac.chain_update(session.0.to_be_bytes()).chain_update(agent.0).chain_update(incarnation.to_be_bytes());
         Psk::from_bytes(mac.finalize().into_bytes().into())
     }
 }

@@ -12,7 +12,7 @@ use cistern_seal::handshake::HandshakeFailed;
 use cistern_seal::record::{Chain, Key};
 use cistern_seal::session::Limits;
 use cistern_seal::work::{Beginning, Handshaker, JobId, KeyHolder, SealDone, SealWork, Worker};
-use cistern_seal::{Aead, ChaCha, Cipher, Entropy, OpenFailed, Paper, PublicKey, SecretKey};
+use cistern_seal::{Aead, ChaCha, Cipher, Entropy, OpenFailed, Paper, PublicKey, SecretKey, StartKey};
 use cistern_server::Server;
 use cistern_server::principals::Rights;
 use cistern_wire::limits::{DATAGRAM_MAX, TAG_LEN};
@@ -122,10 +122,10 @@ impl Sealing {
         self.agent_key(number).public().agent(instance)
     }
 
-    /// A server that seals.
+    /// A server that seals, with the random bytes of this start.
     #[must_use]
-    pub fn server(&self, core: Server) -> Server {
-        core.sealed(&[self.server_key().public()], self.cipher())
+    pub fn server(&self, core: Server, start: [u8; 32]) -> Server {
+        core.sealed(&[self.server_key().public()], StartKey::from_bytes(start), self.cipher())
     }
 
     /// Takes in the principals of so many agents that a serving server does not have: they may do everything.
@@ -246,6 +246,10 @@ impl Secrets {
                 let payload = OpenPayload::of(payload(SealedKind::Open)?).ok()?;
                 Hello { cookie: Bytes8(&open.cookie), ..hello_of(&payload, hello.agent, open.handshake) }.into()
             }
+            SealedHandshake::Resume(resume) => {
+                let payload = OpenPayload::of(payload(SealedKind::Resume)?).ok()?;
+                Hello { cookie: Bytes8(&resume.cookie), ..hello_of(&payload, hello.agent, resume.handshake) }.into()
+            }
             SealedHandshake::Welcome(welcome) => {
                 let payload = WelcomePayload::of(payload(SealedKind::Welcome)?).ok()?;
                 welcome_of(&payload, welcome.handshake, welcome.echo)
@@ -255,7 +259,7 @@ impl Secrets {
                 Refuse { handshake, echo, reason: RefuseReason::Busy, version_min: 1, version_max: 1, retry_ms }.into()
             }
             // Its length is to be compared with sealed ones.
-            SealedHandshake::Hint(_) | SealedHandshake::Resume(_) => return None,
+            SealedHandshake::Hint(_) => return None,
         };
         plain(datagram.header, |packer| packer.push(&message))
     }

@@ -135,6 +135,7 @@ fn sessions(figures: &Figures, all: &mut Vec<Family>) {
         stats.opened,
         "Sessions opened. Grows fast when agents cannot keep sessions, or commands run without a host agent.",
     );
+    total(all, "sessions_resumed_total", stats.resumed, "Of these, by RESUME: with keys, nearly all after a restart of the server.");
     let refused = |reason: &RefuseReason| ([format!("{reason:?}").to_lowercase()], Whole(stats.refused(*reason)));
     let help = "Refused agents. `busy` and `crowded`: `sessions-max` or `network-sessions-max` is reached, which is also logged.";
     labelled(all, Type::Counter, "handshakes_refused_total", help, &["reason"], RefuseReason::ALL.iter().map(refused));

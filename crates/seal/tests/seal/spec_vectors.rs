@@ -252,7 +252,7 @@ fn joining(book: &mut Book, chain: &Chain) {
 fn resumption(book: &mut Book, parties: &Parties) {
     book.part("resumption of that session");
     let (start, sample) = (StartKey::from_bytes([0x55; 32]), open_payload_sample());
-    let secret = start.resume_secret(SESSION, &parties.agent.public(), sample.instance, sample.incarnation);
+    let secret = start.resume_secret(SESSION, parties.agent.public().agent(sample.instance), sample.incarnation);
     let (agent_ephemeral, server_ephemeral) = ([0x66; 32], [0x77; 32]);
     book.line("key of the start (the server's own matter)", start.expose());
     book.line("resume secret", secret.expose());

@@ -12,8 +12,9 @@ use cistern_link::{Instant, Path, Rng};
 use cistern_seal::cookie::{COOKIE_LEN, Worth};
 use cistern_seal::key::KeyId;
 use cistern_seal::work::{JobId, Opening as Secret, SealWork};
-use cistern_seal::{Cookies, FirstCheck, PublicKey};
-use cistern_wire::sealed::{SealedOpen, prologue};
+use cistern_seal::{Cookies, FirstCheck, Psk, PublicKey};
+use cistern_wire::SessionId;
+use cistern_wire::sealed::{SealedKind, SealedOpen, SealedResume, prologue};
 use core::fmt;
 use core::ops::Range;
 use core::time::Duration;
@@ -23,6 +24,9 @@ use hashbrown::HashMap;
 const JOBS_MAX: usize = 1_024;
 /// Of them so many of one host, once half of the places are taken.
 const SHARE_MAX: usize = 64;
+
+/// So many that resume a session go before one that opens another: they are in a hurry, and cost a third.
+const RESUMES_FIRST: u32 = 3;
 
 /// A handshake that a worker computes, or will.
 #[derive(Debug)]
@@ -35,8 +39,53 @@ pub(crate) struct Job {
     /// By which it was paid for, and when that was made.
     pub(crate) cookie: [u8; COOKIE_LEN],
     pub(crate) made: Duration,
-    /// Which secret is mixed in.
-    pub(crate) psk_id: [u8; 8],
+    /// What it begins with.
+    pub(crate) begins: Begins,
+}
+
+/// By what the sender of a handshake is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begins {
+    /// OPEN: its key, and the secret of this id.
+    Open {
+        /// Zeros: none.
+        psk_id: [u8; 8],
+    },
+    /// RESUME: the resume secret of this session.
+    Resume {
+        /// Of before the start.
+        former: SessionId,
+    },
+}
+
+/// What OPEN or RESUME brings.
+pub(crate) struct Brought {
+    pub(crate) handshake: u64,
+    pub(crate) cookie: [u8; COOKIE_LEN],
+    pub(crate) begins: Begins,
+    /// By which a worker reads it.
+    pub(crate) secret: Secret,
+}
+
+impl Brought {
+    /// By OPEN.
+    pub(crate) const fn open(open: &SealedOpen) -> Self {
+        let SealedOpen { handshake, key_id, cookie, psk_id, .. } = *open;
+        Self { handshake, cookie, begins: Begins::Open { psk_id }, secret: Secret::Open(KeyId(key_id)) }
+    }
+
+    /// By RESUME, of a session whose secret this is.
+    pub(crate) const fn resume(resume: &SealedResume, secret: Psk) -> Self {
+        let SealedResume { handshake, cookie, former, .. } = *resume;
+        Self { handshake, cookie, begins: Begins::Resume { former }, secret: Secret::Resume(secret) }
+    }
+
+    const fn message(&self) -> Option<Range<usize>> {
+        match self.begins {
+            Begins::Open { .. } => SealedKind::Open.message(),
+            Begins::Resume { .. } => SealedKind::Resume.message(),
+        }
+    }
 }
 
 /// What becomes of a handshake that has a cookie.
@@ -69,6 +118,11 @@ pub(crate) struct Gate {
     turns: VecDeque<Owner>,
     /// How many jobs each host has.
     shares: HashMap<Owner, usize>,
+    /// What resumes a session, how many such jobs there are and may be, and how many went before others since one of these.
+    resuming: VecDeque<SealWork>,
+    resumes: usize,
+    resumes_max: usize,
+    preferred: u32,
 }
 
 impl fmt::Debug for Gate {
@@ -78,8 +132,8 @@ impl fmt::Debug for Gate {
 }
 
 impl Gate {
-    /// With the public halves of all keys by which the server may be addressed.
-    pub(crate) fn new(now: Instant, rng: &mut Rng, keys: &[PublicKey]) -> Self {
+    /// With the public halves of all keys by which the server may be addressed, for at most so many who resume a session at once.
+    pub(crate) fn new(now: Instant, rng: &mut Rng, keys: &[PublicKey], resumes_max: usize) -> Self {
         let (mut key, shift) = ([0; 16], Duration::from_nanos(rng.next_u64() >> 1));
         rng.fill(&mut key);
         Self {
@@ -92,6 +146,10 @@ impl Gate {
             beginning: HashMap::new(),
             turns: VecDeque::new(),
             shares: HashMap::new(),
+            resuming: VecDeque::new(),
+            resumes: 0,
+            resumes_max,
+            preferred: 0,
         }
     }
 
@@ -121,26 +179,25 @@ impl Gate {
         self.time(now).saturating_sub(job.made)
     }
 
-    /// Takes OPEN, which has its check: `message` is where its message stands in the datagram.
-    pub(crate) fn enter(
-        &mut self,
-        now: Instant,
-        path: Path,
-        echo: u64,
-        open: &SealedOpen,
-        datagram: &[u8],
-        message: Range<usize>,
-    ) -> Entered {
+    /// Takes OPEN or RESUME, which has its check.
+    pub(crate) fn enter(&mut self, now: Instant, path: Path, echo: u64, brought: Brought, datagram: &[u8]) -> Entered {
         let owner = Owner::of(path.remote);
         let own = self.shares.get(&owner).copied().unwrap_or(0);
-        let room = self.jobs.len() < JOBS_MAX && (self.jobs.len() < JOBS_MAX / 2 || own < SHARE_MAX);
-        let (Some(message), Some(prologue)) = (datagram.get(message), prologue(datagram)) else {
+        let openings = self.jobs.len() - self.resumes;
+        // Who had a session before the start does not compete with strangers for places.
+        let room = match brought.begins {
+            Begins::Open { .. } => openings < JOBS_MAX && (openings < JOBS_MAX / 2 || own < SHARE_MAX),
+            Begins::Resume { .. } => self.resumes < self.resumes_max,
+        };
+        let message = brought.message().and_then(|message| datagram.get(message));
+        let (Some(message), Some(prologue)) = (message, prologue(datagram)) else {
             return Entered::Forged;
         };
         if !room {
             return Entered::Busy;
         }
-        match self.cookies.take(self.time(now), path.remote, open.handshake, &open.cookie) {
+        let Brought { handshake, cookie, begins, secret } = brought;
+        match self.cookies.take(self.time(now), path.remote, handshake, &cookie) {
             Worth::Good => {}
             Worth::Stale => return Entered::Stale,
             Worth::Used => return Entered::Used,
@@ -148,15 +205,20 @@ impl Gate {
         }
         self.last_job += 1;
         let job = JobId(self.last_job);
-        let micros = open.cookie.first_chunk().map_or(0, |made| u64::from_be_bytes(*made));
-        let SealedOpen { handshake, cookie, psk_id, .. } = *open;
-        self.jobs.insert(job, Job { path, handshake, echo, cookie, made: Duration::from_micros(micros), psk_id });
+        let micros = cookie.first_chunk().map_or(0, |made| u64::from_be_bytes(*made));
+        self.jobs.insert(job, Job { path, handshake, echo, cookie, made: Duration::from_micros(micros), begins });
+        let work = SealWork::Read { job, opening: secret, prologue, message: message.to_vec() };
+        if matches!(begins, Begins::Resume { .. }) {
+            self.resumes += 1;
+            self.resuming.push_back(work);
+            return Entered::Begun;
+        }
         *self.shares.entry(owner).or_default() += 1;
         let waiting = self.beginning.entry(owner).or_default();
         if waiting.is_empty() {
             self.turns.push_back(owner);
         }
-        waiting.push_back(SealWork::Read { job, opening: Secret::Open(KeyId(open.key_id)), prologue, message: message.to_vec() });
+        waiting.push_back(work);
         Entered::Begun
     }
 
@@ -173,6 +235,10 @@ impl Gate {
     /// It is over.
     pub(crate) fn end(&mut self, job: JobId) -> Option<Job> {
         let ended = self.jobs.remove(&job)?;
+        if matches!(ended.begins, Begins::Resume { .. }) {
+            self.resumes -= 1;
+            return Some(ended);
+        }
         let owner = Owner::of(ended.path.remote);
         if let Some(own) = self.shares.get_mut(&owner) {
             *own -= 1;
@@ -188,6 +254,13 @@ impl Gate {
         if let Some(work) = self.going_on.pop_front() {
             return Some(work);
         }
+        if (self.preferred < RESUMES_FIRST || self.turns.is_empty())
+            && let Some(work) = self.resuming.pop_front()
+        {
+            self.preferred += 1;
+            return Some(work);
+        }
+        self.preferred = 0;
         let owner = self.turns.pop_front()?;
         let waiting = self.beginning.get_mut(&owner)?;
         let work = waiting.pop_front();
@@ -213,7 +286,7 @@ mod tests {
     const NOW: Instant = Instant::new(1_000_000_000, 1_000_000_000);
 
     fn gate() -> Gate {
-        Gate::new(NOW, &mut Rng::from_seed([1; 32]), &[PublicKey::from_bytes([7; 32])])
+        Gate::new(NOW, &mut Rng::from_seed([1; 32]), &[PublicKey::from_bytes([7; 32])], 10)
     }
 
     fn host(number: u8) -> Path {
@@ -223,7 +296,7 @@ mod tests {
     /// A host brings a good cookie.
     fn enter(gate: &mut Gate, path: Path, handshake: u64) -> Entered {
         let cookie = gate.cookie(NOW, path, handshake);
-        gate.enter(NOW, path, 1, &open(handshake, cookie), &[0; 384], 72..368)
+        gate.enter(NOW, path, 1, Brought::open(&open(handshake, cookie)), &[0; 384])
     }
 
     fn open(handshake: u64, cookie: [u8; COOKIE_LEN]) -> SealedOpen {
@@ -275,14 +348,33 @@ mod tests {
     }
 
     #[test]
+    fn who_resumes_has_places_of_its_own_and_three_turns_in_four() {
+        let mut gate = gate();
+        let resume = |gate: &mut Gate, handshake| {
+            let SealedOpen { cookie, .. } = open(handshake, gate.cookie(NOW, host(1), handshake));
+            let begins = Begins::Resume { former: SessionId(handshake) };
+            gate.enter(NOW, host(1), 1, Brought { handshake, cookie, begins, secret: Secret::Resume(Psk::none()) }, &[0; 328])
+        };
+        assert!((0..10).all(|handshake| resume(&mut gate, handshake) == Entered::Begun));
+        assert_eq!(
+            (resume(&mut gate, 10), enter(&mut gate, host(1), 50), enter(&mut gate, host(1), 51)),
+            (Entered::Busy, Entered::Begun, Entered::Begun)
+        );
+        let mut next = || gate.poll().and_then(|work| gate.job(work.job()).map(|job| job.handshake));
+        assert_eq!([(); 9].map(|()| next()), [0, 1, 2, 50, 3, 4, 5, 51, 6].map(Some));
+        assert!(gate.end(JobId(1)).is_some());
+        assert_eq!(resume(&mut gate, 11), Entered::Begun, "one is over");
+    }
+
+    #[test]
     fn a_cookie_is_taken_once_and_from_its_host() {
         let mut gate = gate();
         assert_eq!(enter(&mut gate, host(1), 1), Entered::Begun);
         assert_eq!(enter(&mut gate, host(1), 1), Entered::Used);
         let cookie = gate.cookie(NOW, host(2), 2);
         let open = open(2, cookie);
-        assert_eq!(gate.enter(NOW, host(3), 1, &open, &[0; 384], 72..368), Entered::Forged);
+        assert_eq!(gate.enter(NOW, host(3), 1, Brought::open(&open), &[0; 384]), Entered::Forged);
         let later = NOW.plus(Duration::from_secs(11));
-        assert_eq!(gate.enter(later, host(2), 1, &open, &[0; 384], 72..368), Entered::Stale);
+        assert_eq!(gate.enter(later, host(2), 1, Brought::open(&open), &[0; 384]), Entered::Stale);
     }
 }

@@ -235,6 +235,10 @@ impl Server {
         if cause != Cause::NotReclaimed || !bugs::is(Bug::M38) {
             let outcomes = self.sessions.get(key).map_or(0, |session| session.outcomes.get());
             self.delete_session(key.id(), outcomes);
+            // The key of a start goes in the transaction in which the last of its sessions ends.
+            if let Some(start) = self.start_keys.ended(key.id()) {
+                self.store.put(store::Key::StartKey(start), None);
+            }
         }
         //= wire-spec.md#11-5-caching-and-metadata
         //# The end of a session MUST NOT wait for cache locks that protect its ephemeral files.

@@ -17,6 +17,7 @@ use crate::store::{self, BatchId, SessionRecord};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
+use cistern_seal::Sealer;
 use cistern_wire::{Kind, ObjectId, SessionId};
 use log::info;
 
@@ -99,7 +100,12 @@ impl Server {
         let boot = long.map_or(boot, |long| long.boot);
         let of_before = || self.grace.as_ref().and_then(|grace| grace.objects(key.id())).map(Vec::from);
         let objects = self.long.objects(key.id()).or_else(of_before);
-        self.sessions.get(key).map(|session| session.record(boot, unreclaimable, objects))
+        let session = self.sessions.get(key)?;
+        let start = match session.sealer {
+            Sealer::Sealed(_) => self.identity.incarnation,
+            Sealer::Plain => self.start_keys.former(session.id).map_or(0, |(start, _)| start),
+        };
+        Some(session.record(boot, start, unreclaimable, objects))
     }
 
     /// To be called before a lock of `object` is asked for in a session or given back to it: it may be granted only if this says

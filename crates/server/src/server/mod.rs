@@ -53,6 +53,7 @@ use crate::server::warnings::Warnings;
 use crate::sessions::grace::Grace;
 use crate::sessions::half_open::{HalfOpen, HalfOpens};
 use crate::sessions::notices::DeliveryDeadlines;
+use crate::sessions::start_keys::StartKeys;
 use crate::sessions::{SessionKey, Sessions};
 use crate::stats::{Dropped, Stats};
 use crate::store::{AfterCommit, StoreCache};
@@ -161,6 +162,8 @@ pub struct Server {
     half_open: HalfOpens,
     sessions: Sessions,
     long: LongSessions,
+    /// From which resume secrets follow.
+    start_keys: StartKeys,
     /// What their agents are told when the store has their records, or has them no more.
     pending: BTreeMap<SessionKey, Pending>,
     // Time.
@@ -234,6 +237,7 @@ impl Server {
             sessions: Sessions::new(config.tombstones_max),
             long: LongSessions::default(),
             pending: BTreeMap::new(),
+            start_keys: StartKeys::default(),
             grace: None,
             lease_timers: TimerQueue::new(),
             listening: DeliveryDeadlines::default(),

@@ -119,11 +119,12 @@ impl Server {
 
     /// Opens a session: ends the agent's former ones, and hands the record to the store.
     fn open(&mut self, half: HalfOpen, path: Path, packet: u64, confirm: &Confirm<'_>) -> SessionKey {
-        let HalfOpen { opening, boot, seen, .. } = half;
+        let HalfOpen { opening, boot, seen, sealed, .. } = half;
         let (id, agent, owner) = (opening.id, opening.agent, opening.owner());
         self.check_known_server(agent, seen);
         let claims: Vec<FormerClaim> = confirm.former.iter().collect();
         self.supersede(agent, opening.incarnation, &claims, path);
+        self.stats.resumed += u64::from(sealed.is_some_and(|welcomed| welcomed.resumed));
         let session = Session::new(Opening { path, now: self.now, ..opening });
         debug!("{}: opens {} at {}", self.who, session.who(), path.remote);
         let former_key = self.sessions.agent(agent).map(|agent| agent.newest);
@@ -197,10 +198,9 @@ impl Server {
         if let Some(grace) = self.grace.as_mut().filter(|_| former.iter().any(|told| told.fate == SessionFate::Reclaimable)) {
             grace.progressed(self.now);
         }
-        self.push_urgent(
-            key,
-            &Message::Opened(Opened { serial, echo, former: List::of(&former), resume: [0; 32], roster: self.roster_version() }),
-        );
+        let resume = self.sessions.get(key).and_then(|session| self.resume_secret(session)).map_or([0; 32], |secret| *secret.expose());
+        let roster = self.roster_version();
+        self.push_urgent(key, &Message::Opened(Opened { serial, echo, former: List::of(&former), resume, roster }));
     }
 
     /// An agent that knows this store in a later life has met a newer server: this one may run on an old copy (section 11.6).

@@ -4,33 +4,39 @@
 //! mode. Before that nothing is kept but a place among the jobs; after it, a half-open session. Invariants: no Diffie-Hellman is computed
 //! here; every answer is smaller than its cause. Leaves to others: cookies and bounds (`gate`), terms (`handshake`), CONFIRM (`opening`).
 
-use crate::gate::{Entered, Gate, Job};
+use crate::gate::{Begins, Brought, Entered, Gate, Job};
 use crate::ids::{Joiner, Owner};
 use crate::principals::PrincipalId;
 use crate::server::Server;
 use crate::server::handshake::{BUSY_RETRY_MS, terms};
 use crate::server::join_session::invite_of;
 use crate::sessions::half_open::{HalfOpen, Welcomed};
+use crate::sessions::session::Session;
+use crate::sessions::standing::Standing;
 use crate::stats::Dropped;
 use crate::transport::validation::CookieTime;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Path};
+use cistern_seal::cookie::COOKIE_LEN;
 use cistern_seal::work::{JobId, SealDone, SealWork};
-use cistern_seal::{Chain, Cipher, FirstCheck, PublicKey, Sealer, SessionKeys};
+use cistern_seal::{Chain, Cipher, FirstCheck, Psk, PublicKey, Sealer, SessionKeys, StartKey};
 use cistern_wire::limits::VERSION;
 use cistern_wire::sealed::{
-    MAC_LEN, OpenPayload, OpenStatus, SUITE, SealedChallenge, SealedDatagram, SealedHandshake, SealedHint, SealedKind, SealedOpen,
-    SealedRefusal, SealedRefuse, SealedWelcome, WelcomePayload, Zeros,
+    MAC_LEN, OpenPayload, OpenStatus, SUITE, SealedChallenge, SealedDatagram, SealedHandshake, SealedHint, SealedRefusal, SealedRefuse,
+    SealedWelcome, WelcomePayload, Zeros,
 };
 use cistern_wire::{AgentId, Direction, Handle, Header, Hello, RefuseReason, SessionId, StoreId, Welcome};
 use log::debug;
 
 impl Server {
-    /// The same server in the sealed mode: it sends and takes nothing in clear. `keys` are the public halves of those that its workers have.
+    /// The same server in the sealed mode: it sends and takes nothing in clear. `keys` are the public halves of those that its workers have;
+    /// `start`, random bytes of which nobody else knows, is what its sessions can be resumed by.
     #[must_use]
-    pub fn sealed(mut self, keys: &[PublicKey], cipher: Cipher) -> Self {
-        let gate = Gate::new(self.now, &mut self.rng, keys);
+    pub fn sealed(mut self, keys: &[PublicKey], start: StartKey, cipher: Cipher) -> Self {
+        self.start_keys.begin(start);
+        let gate = Gate::new(self.now, &mut self.rng, keys, self.config.sessions_max as usize);
         Self { gate: Some(Box::new(gate)), cipher, ..self }
     }
 
@@ -80,26 +86,51 @@ impl Server {
             return self.refuse_sealed(&cause, SealedRefusal::Version);
         }
         match &datagram.body {
-            SealedHandshake::Open(open) => self.sealed_open(&cause, open, bytes),
-            // Nothing is kept by which a session could be resumed: the agent opens another.
-            SealedHandshake::Resume(_) => self.refuse_sealed(&cause, SealedRefusal::Resume),
+            SealedHandshake::Open(open) => {
+                let secret = self.secret_of(open.psk_id).ok_or(SealedRefusal::Invite);
+                self.compute(&cause, secret.map(|_| Brought::open(open)), &open.cookie, bytes);
+            }
+            SealedHandshake::Resume(resume) => {
+                let secret = self.resumable(resume.former).and_then(|session| self.resume_secret(session));
+                let brought = secret.map(|secret| Brought::resume(resume, secret));
+                self.compute(&cause, brought.ok_or(SealedRefusal::Resume), &resume.cookie, bytes);
+            }
             _ => self.sealed_challenge(&cause),
         }
     }
 
-    fn sealed_open(&mut self, cause: &Asked, open: &SealedOpen, bytes: &[u8]) {
+    /// A session that may be resumed now, by whoever has its secret.
+    fn resumable(&self, id: SessionId) -> Option<&Session> {
+        let session = self.sessions.find(id).and_then(|key| self.sessions.get(key))?;
+        let is_over = matches!(session.standing(), Standing::Ending { .. } | Standing::Ended { .. }) && !bugs::is(Bug::R21);
+        (!is_over && (!self.is_revoked(session.principal) || bugs::is(Bug::R20))).then_some(session)
+    }
+
+    /// The secret by which a session can be resumed, if it was opened sealed.
+    pub(crate) fn resume_secret(&self, session: &Session) -> Option<Psk> {
+        let start = match session.sealer {
+            Sealer::Sealed(_) => self.start_keys.own()?,
+            // Of before the start, or in clear.
+            Sealer::Plain => self.start_keys.former(session.id)?.1,
+        };
+        Some(start.resume_secret(session.id, session.agent, session.incarnation))
+    }
+
+    /// A handshake that has a cookie, or names a secret that it cannot have.
+    fn compute(&mut self, cause: &Asked, brought: Result<Brought, SealedRefusal>, cookie: &[u8; COOKIE_LEN], bytes: &[u8]) {
         let (now, path) = (self.now, cause.path);
-        if let Some(welcome) = self.half_open.welcome_again(now, path, open.handshake, &open.cookie) {
+        if let Some(welcome) = self.half_open.welcome_again(now, path, cause.handshake, cookie) {
             let datagram = welcome.to_vec();
             return self.send_datagram(path, datagram);
         }
-        if self.secret_of(open.psk_id).is_none() {
-            return self.refuse_sealed(cause, SealedRefusal::Invite);
-        }
-        let (Some(gate), Some(message)) = (self.gate.as_mut(), SealedKind::Open.message()) else {
+        let brought = match brought {
+            Ok(brought) => brought,
+            Err(why) => return self.refuse_sealed(cause, why),
+        };
+        let Some(gate) = self.gate.as_mut() else {
             return;
         };
-        match gate.enter(now, path, cause.echo, open, bytes, message) {
+        match gate.enter(now, path, cause.echo, brought, bytes) {
             Entered::Begun => {}
             Entered::Stale | Entered::Forged => self.sealed_challenge(cause),
             Entered::Used => self.drop_datagram(path, Dropped::CookieUsed),
@@ -155,28 +186,42 @@ impl Server {
         self.gate.as_mut()?.end(job)
     }
 
-    /// A worker has read OPEN: its sender had this key once; whether it is there now is not known.
+    /// The key of who resumes a session, if it may and says that it is the session's agent.
+    fn key_of_resumed(&self, former: SessionId, payload: &[u8]) -> Option<PublicKey> {
+        let (session, payload) = (self.resumable(former)?, OpenPayload::of(payload).ok()?);
+        let key = self.principals.get(session.principal)?.key.map(PublicKey::from_bytes)?;
+        let is_same = key.agent(payload.instance) == session.agent && payload.incarnation == session.incarnation;
+        is_same.then_some(key)
+    }
+
+    /// A worker has read OPEN or RESUME: its sender had this key or secret once; whether it is there now is not known.
     fn was_read(&mut self, id: JobId, peer: Option<PublicKey>, payload: &[u8]) {
         let Some((gate, job)) = self.gate.as_ref().and_then(|gate| Some((gate, gate.job(id)?))) else {
             return;
         };
-        let (path, handshake, age, psk_id, cookie) = (job.path, job.handshake, gate.age(self.now, job), job.psk_id, job.cookie);
-        let (Some(key), Ok(payload), Some(psk)) = (peer, OpenPayload::of(payload), self.secret_of(psk_id)) else {
+        let (path, handshake, age, begins, cookie) = (job.path, job.handshake, gate.age(self.now, job), job.begins, job.cookie);
+        let (key, psk, joins) = match begins {
+            Begins::Open { psk_id } => (peer, self.secret_of(psk_id), invite_of(psk_id)),
+            // The secret that it has is mixed in already.
+            Begins::Resume { former } => (self.key_of_resumed(former, payload), Some(Psk::none()), None),
+        };
+        let (Some(key), Ok(payload), Some(psk)) = (key, OpenPayload::of(payload), psk) else {
             return self.drop_job(id, path, Dropped::BadHello);
         };
         //= wire-spec.md#11-8-security
         //# Agent and server of a sealed session MUST each prove who they are; a key shared by several MUST be documented as one domain of
         //# trust.
         let principal = self.principals.of_key(key.as_bytes());
-        let joiner = invite_of(psk_id).map(|invite| Joiner { invite, key: *key.as_bytes() });
-        let welcomed = Welcomed { cookie, datagram: Vec::new(), joiner };
+        let joiner = joins.map(|invite| Joiner { invite, key: *key.as_bytes() });
+        let resumed = matches!(begins, Begins::Resume { .. });
+        let welcomed = Welcomed { cookie, resumed, datagram: Vec::new(), joiner };
         let hello = hello_of(&payload, key.agent(payload.instance), handshake);
         let cookie = CookieTime::of(self.now, age);
         let admitted = match principal {
             // Whether it may join is said to its JOIN.
             _ if joiner.is_some() => Ok(PrincipalId::ANYBODY),
             None => Err(OpenStatus::UnknownKey),
-            Some(principal) if self.is_revoked(principal) => Err(OpenStatus::Revoked),
+            Some(principal) if self.is_revoked(principal) && !(resumed && bugs::is(Bug::R20)) => Err(OpenStatus::Revoked),
             Some(principal) => {
                 let admitted = self.admit((path, Owner::Key(principal)), hello.agent, hello.incarnation);
                 admitted.map(|()| principal).map_err(status_of)

@@ -15,7 +15,9 @@ use crate::server::{Phase, Server};
 use crate::sessions::grace::Grace;
 use crate::sessions::session::Session;
 use crate::sessions::standing::ReclaimState;
-use crate::store::{Counter, FIRST_EPOCH, ID_BITS, NEW_CLUSTER, REALM_BITS, RESTORED, ReadError, Seen, SessionRecord, WAIT_MAX_US};
+use crate::store::{
+    self, Counter, FIRST_EPOCH, ID_BITS, Key, NEW_CLUSTER, REALM_BITS, RESTORED, ReadError, Seen, SessionRecord, WAIT_MAX_US,
+};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -87,6 +89,7 @@ impl Server {
         need(self.store.know_accounts())?;
         need(self.store.know_invites())?;
         need(self.store.know_sessions())?;
+        need(self.store.know_start_keys())?;
         need(self.store.know_ephemerals())?;
         if !missing.is_empty() {
             return Err(ReadError::NotCached(missing));
@@ -133,6 +136,7 @@ impl Server {
         if restored {
             self.restore(&mut sessions, &counters);
         }
+        self.load_start_keys(&sessions);
         let ephemerals = self.store.take_ephemerals();
         self.load_ephemerals(ephemerals, &sessions.iter().map(|session| session.0).collect());
         //= wire-spec.md#11-7-restart-and-recovery
@@ -155,6 +159,18 @@ impl Server {
         self.phase = Phase::Recording;
         let batch = self.store.open_batch();
         self.after_commit(batch, OnDurable::Started);
+    }
+
+    /// Takes over the keys by which sessions of before can be resumed, and keeps the one of this start, which is durable before anything is
+    /// answered.
+    fn load_start_keys(&mut self, sessions: &[(SessionId, SessionRecord)]) {
+        let keys = self.store.take_start_keys();
+        for start in self.start_keys.load(keys, sessions.iter().map(|(id, record)| (*id, record.start))) {
+            self.store.put(Key::StartKey(start), None);
+        }
+        if let Some(key) = self.start_keys.own() {
+            self.store.put(Key::StartKey(self.identity.incarnation), Some(store::start_key_to_bytes(key).into()));
+        }
     }
 
     /// The store is a copy: what happened after it was made is not known, so no session goes on, and every number starts above all that

@@ -43,6 +43,8 @@ pub(crate) struct HalfOpen {
 pub(crate) struct Welcomed {
     /// With which it asked.
     pub(crate) cookie: [u8; COOKIE_LEN],
+    /// Whether it has resumed a session.
+    pub(crate) resumed: bool,
     /// WELCOME.
     pub(crate) datagram: Vec<u8>,
     /// By which invite it asked, if it did: such a session never becomes another.

@@ -13,6 +13,7 @@ pub(crate) mod networks;
 pub(crate) mod notices;
 pub(crate) mod session;
 pub(crate) mod standing;
+pub(crate) mod start_keys;
 
 use crate::ids::LockSlot;
 pub(crate) use crate::ids::SessionKey;

@@ -194,7 +194,7 @@ impl Session {
 
     /// What the store keeps of it as long as it has not ended. `boot`: of its agent's machine, all zero if it is not known; `locks`: the
     /// objects of which it may hold locks, if it is long.
-    pub(crate) fn record(&self, boot: [u8; 16], unreclaimable: bool, locks: Option<Vec<ObjectId>>) -> SessionRecord {
+    pub(crate) fn record(&self, boot: [u8; 16], start: u64, unreclaimable: bool, locks: Option<Vec<ObjectId>>) -> SessionRecord {
         SessionRecord {
             principal: self.principal,
             agent: self.agent,
@@ -204,6 +204,7 @@ impl Session {
             window: self.cache.window(),
             unreclaimable,
             locks,
+            start,
             label: self.label.clone(),
         }
     }

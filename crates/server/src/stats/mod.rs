@@ -99,6 +99,8 @@ pub struct Stats {
     pub steals: u64,
     /// Sessions opened.
     pub opened: u64,
+    /// Of them those of agents that resumed one of before the start.
+    pub resumed: u64,
     /// Handshakes refused, by the code of the reason.
     refused: [u64; 1 + RefuseReason::ALL.len()],
     /// Sessions whose address changed.
@@ -130,6 +132,7 @@ impl Default for Stats {
             rescues: 0,
             steals: 0,
             opened: 0,
+            resumed: 0,
             refused: [0; 1 + RefuseReason::ALL.len()],
             moves: 0,
             clones: 0,

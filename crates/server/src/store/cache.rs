@@ -19,6 +19,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_link::index::{Index, hash};
 use cistern_link::slab::Slab;
+use cistern_seal::StartKey;
 use cistern_wire::{Handle, ObjectId, Realm, SessionId};
 use core::cell::Cell;
 use hashbrown::HashMap;
@@ -112,6 +113,8 @@ pub struct StoreCache {
     pub(super) principals: Pages<PrincipalId, PrincipalRecord>,
     /// The invites recorded at the start, as far as they were read.
     pub(super) invites: Pages<InviteId, InviteRecord>,
+    /// The keys of earlier starts, as far as they were read.
+    pub(super) start_keys: Pages<u64, StartKey>,
     /// The sessions recorded at the start, as far as they were read.
     pub(super) sessions: Pages<SessionId, SessionRecord>,
     /// The ephemeral files recorded at the start, as far as they were read.
@@ -148,6 +151,7 @@ impl StoreCache {
             recorded_realms: Pages::default(),
             principals: Pages::default(),
             invites: Pages::default(),
+            start_keys: Pages::default(),
             sessions: Pages::default(),
             ephemerals: Pages::default(),
             outcomes: BTreeMap::new(),
@@ -253,7 +257,7 @@ impl StoreCache {
                 Known::Present(record) => Some(record.to_bytes().into()),
                 _ => None,
             },
-            Key::Session(_) | Key::Outcome(..) | Key::Ephemeral(..) | Key::Principal(_) | Key::Invite(_) => None,
+            Key::Session(_) | Key::Outcome(..) | Key::Ephemeral(..) | Key::Principal(_) | Key::Invite(_) | Key::StartKey(_) => None,
         }
     }
 

@@ -95,6 +95,8 @@ pub enum Key {
     Account(PrincipalId),
     /// The record of an invite, as long as it is good. It has a secret, and is in no copy ([`Self::is_copied`]).
     Invite(InviteId),
+    /// The key of a start of the server, by its incarnation, as long as a session of that start can be resumed; in no copy.
+    StartKey(u64),
     /// The record of an object.
     Object(ObjectId),
     /// A name in a directory.
@@ -127,6 +129,7 @@ const REALM: u8 = 0x04;
 const PRINCIPAL: u8 = 0x05;
 const ACCOUNT: u8 = 0x06;
 const INVITE: u8 = 0x07;
+const START_KEY: u8 = 0x08;
 const OBJECT: u8 = 0x10;
 const ENTRY: u8 = 0x11;
 const BLOCK: u8 = 0x12;
@@ -160,6 +163,7 @@ impl Key {
                 bytes.extend_from_slice(&number.to_be_bytes());
             }
             Self::Invite(invite) => tagged(bytes, INVITE, invite.0),
+            Self::StartKey(start) => tagged(bytes, START_KEY, *start),
             Self::Object(object) => tagged(bytes, OBJECT, object.0),
             Self::Entry(dir, name) => {
                 tagged(bytes, ENTRY, dir.0);
@@ -183,7 +187,7 @@ impl Key {
         match self {
             Self::Counter(_) => 2,
             Self::Realm(_) | Self::Principal(_) | Self::Account(_) => 5,
-            Self::Session(_) | Self::Invite(_) | Self::Object(_) | Self::Xattrs(_) => 9,
+            Self::Session(_) | Self::Invite(_) | Self::StartKey(_) | Self::Object(_) | Self::Xattrs(_) => 9,
             Self::Outcome(..) => 11,
             Self::Entry(_, name) => 9 + name.len(),
             Self::Block(..) => 13,
@@ -215,6 +219,7 @@ impl Key {
             (SESSION, []) => Ok(Self::Session(SessionId(number))),
             (OUTCOME, &[a, b]) => Ok(Self::Outcome(SessionId(number), u16::from_be_bytes([a, b]))),
             (INVITE, []) => Ok(Self::Invite(InviteId(number))),
+            (START_KEY, []) => Ok(Self::StartKey(number)),
             (OBJECT, []) => Ok(Self::Object(ObjectId(number))),
             (ENTRY, name) if !name.is_empty() && name.len() <= NAME_MAX => Ok(Self::Entry(ObjectId(number), name.into())),
             (EPHEMERAL, rest) if let Ok(object) = rest.try_into() => {
@@ -236,7 +241,7 @@ impl Key {
     /// a restore would revive it.
     #[must_use]
     pub fn is_copied(bytes: &[u8]) -> bool {
-        bytes.first() != Some(&INVITE)
+        !matches!(bytes.first(), Some(&(INVITE | START_KEY)))
     }
 
     /// The bytes with which every encoded entry of `dir` begins.
@@ -269,6 +274,7 @@ mod tests {
             any::<u32>().prop_map(|n| Key::Principal(PrincipalId(n))),
             any::<u32>().prop_map(|n| Key::Account(PrincipalId(n))),
             id.clone().prop_map(|n| Key::Invite(InviteId(n))),
+            id.clone().prop_map(Key::StartKey),
             id.clone().prop_map(|n| Key::Object(ObjectId(n))),
             (id.clone(), proptest::collection::vec(any::<u8>(), 1..5)).prop_map(|(n, name)| Key::Entry(ObjectId(n), name.into())),
             (id.clone(), any::<u32>()).prop_map(|(n, block)| Key::Block(ObjectId(n), block)),
@@ -299,8 +305,8 @@ mod tests {
     }
 
     #[test]
-    fn all_but_invites_is_copied() {
-        assert!(!Key::is_copied(&Key::Invite(InviteId(7)).to_bytes()));
+    fn all_but_secrets_is_copied() {
+        assert!(!Key::is_copied(&Key::Invite(InviteId(7)).to_bytes()) && !Key::is_copied(&Key::StartKey(7).to_bytes()));
         assert!(Key::is_copied(&Key::Principal(PrincipalId(7)).to_bytes()) && Key::is_copied(&Key::Counter(Counter::Clock).to_bytes()));
     }
 

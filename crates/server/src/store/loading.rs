@@ -10,6 +10,7 @@ use super::cache::{
 };
 use super::directory::Directory;
 use super::record::counter_from_bytes;
+use super::start_key::start_key_from_bytes;
 use super::{
     AccountRecord, Answer, BLOCK_LEN, EntryRecord, EphemeralRecord, InviteRecord, Key, Loaded, ObjectRecord, OutcomeRecord,
     PrincipalRecord, Query, ReadError, RealmRecord, SessionRecord, XattrRecord,
@@ -18,6 +19,7 @@ use crate::ids::{InviteId, PrincipalId};
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use cistern_seal::StartKey;
 use cistern_wire::{Handle, ObjectId, SessionId, Status};
 
 impl StoreCache {
@@ -62,6 +64,10 @@ impl StoreCache {
                 let page = page(answer, |key| if let Key::Invite(id) = key { Some(id) } else { None });
                 self.invites.loaded(after, page, |bytes| InviteRecord::from_bytes(bytes).ok())
             }
+            Query::Records { after: Key::StartKey(after), .. } => {
+                let page = page(answer, |key| if let Key::StartKey(start) = key { Some(start) } else { None });
+                self.start_keys.loaded(after, page, |bytes| start_key_from_bytes(bytes).ok())
+            }
             // Nobody asks for others so.
             Query::Records { .. } => true,
         }
@@ -104,7 +110,13 @@ impl StoreCache {
                 sane
             }
             // These are read all together, when the server starts.
-            Key::Session(_) | Key::Ephemeral(..) | Key::Realm(_) | Key::Principal(_) | Key::Account(_) | Key::Invite(_) => true,
+            Key::Session(_)
+            | Key::Ephemeral(..)
+            | Key::Realm(_)
+            | Key::Principal(_)
+            | Key::Account(_)
+            | Key::Invite(_)
+            | Key::StartKey(_) => true,
         }
     }
 
@@ -440,6 +452,19 @@ impl StoreCache {
     /// The records of invites that the store had at the start, in order; empty the second time.
     pub fn take_invites(&mut self) -> Vec<(InviteId, InviteRecord)> {
         core::mem::take(&mut self.invites.records)
+    }
+
+    /// Makes sure that [`Self::take_start_keys`] has all that the store had at the start.
+    ///
+    /// # Errors
+    /// [`ReadError`]: not in memory, or unreadable (EIO).
+    pub fn know_start_keys(&self) -> Result<(), ReadError> {
+        self.start_keys.are_known(|after| Query::Records { after: Key::StartKey(after), limit: REALMS_PAGE })
+    }
+
+    /// The keys of earlier starts that the store had at the start, by their incarnations; empty the second time.
+    pub fn take_start_keys(&mut self) -> Vec<(u64, StartKey)> {
+        core::mem::take(&mut self.start_keys.records)
     }
 
     /// From now on views show the realms that the store had at the start, and what principals had made.

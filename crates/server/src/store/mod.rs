@@ -18,6 +18,7 @@ mod loading;
 mod principal;
 mod realm;
 mod record;
+mod start_key;
 #[cfg(test)]
 pub(crate) mod tests;
 mod view;
@@ -32,6 +33,7 @@ pub use record::{
     EntryRecord, EphemeralRecord, ObjectRecord, OutcomeRecord, RecordError, SessionRecord, XattrRecord, counter_from_bytes,
     counter_to_bytes,
 };
+pub use start_key::{start_key_from_bytes, start_key_to_bytes};
 pub use view::{ReadError, Seen, View};
 
 use alloc::boxed::Box;

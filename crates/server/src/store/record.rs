@@ -13,8 +13,8 @@ use core::fmt;
 /// Version of the records that this version writes, but those below.
 const VERSION: u8 = 1;
 /// Version of the records of sessions: since 2 with the window, and whether the session is unreclaimable; since 3 with the objects of a long
-/// one; since 4 with its principal.
-const SESSION_VERSION: u8 = 4;
+/// one; since 4 with its principal; since 5 with its start.
+const SESSION_VERSION: u8 = 5;
 /// Version of the records of objects: since 2 with the session that made an ephemeral file; since 3 with realm and creator.
 const OBJECT_VERSION: u8 = 3;
 /// Length of what stands before the name in an object's record: the attributes but the object's number, parent.
@@ -23,7 +23,7 @@ const OBJECT_FIXED: usize = (8 + 1 + 2 + 4 + 4 + 4 + 8 + 3 * 8 + 8 + 4) + 8;
 /// creator.
 const OBJECT_LEN: usize = 1 + OBJECT_FIXED + 1 + 1 + 4;
 /// Room for the record of a session with a label of common length.
-const SESSION_ROOM: usize = 96;
+const SESSION_ROOM: usize = 104;
 
 /// Bytes that are no record: the store is damaged, or of a newer format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +97,8 @@ pub struct SessionRecord {
     /// The objects whose advisory locks it may hold, in order, if it is long: if its lease period is above the server's own. `None`: it
     /// is not, and may hold any lock.
     pub locks: Option<Vec<ObjectId>>,
+    /// The incarnation of the server whose start key its resume secret follows from; 0: it is not sealed.
+    pub start: u64,
     /// What people call the agent; at most 64 bytes.
     pub label: Box<[u8]>,
 }
@@ -212,6 +214,7 @@ impl SessionRecord {
         let count = self.locks.as_ref().map_or(0, |locks| locks.len() + 1);
         u16::try_from(count).unwrap_or(u16::MAX).put(&mut w);
         self.locks.iter().flatten().for_each(|object| object.put(&mut w));
+        self.start.put(&mut w);
         Bytes8(&self.label).put(&mut w);
         w
     }
@@ -233,8 +236,9 @@ impl SessionRecord {
             let count: u16 = r.get().map_err(within("locks"))?;
             let objects = (1..count).map(|_| r.get()).collect::<Result<Vec<_>, Malformed>>().map_err(within("locks"))?;
             let locks = (count > 0).then_some(objects);
+            let start = r.get().map_err(within("start"))?;
             let label: Bytes8<'_> = r.get().map_err(within("label"))?;
-            Ok(Self { principal, agent, incarnation, boot, lease_us, window, unreclaimable, locks, label: label.0.into() })
+            Ok(Self { principal, agent, incarnation, boot, lease_us, window, unreclaimable, locks, start, label: label.0.into() })
         })
     }
 }
@@ -482,6 +486,7 @@ mod tests {
             window: 64,
             unreclaimable: true,
             locks: Some(vec![ObjectId(3), ObjectId(9)]),
+            start: 4,
             label: (*b"host:1").into(),
         }
     }
@@ -495,6 +500,7 @@ mod tests {
             let session = SessionRecord { locks, ..session() };
             assert_eq!(SessionRecord::from_bytes(&session.to_bytes()), Ok(session));
         }
+        assert_eq!(SessionRecord::from_bytes(&[4]), Err(RecordError::Version(4)));
         let ephemeral = EphemeralRecord { bound: SessionId(0x0102) };
         assert_eq!(EphemeralRecord::from_bytes(&ephemeral.to_bytes()), Ok(ephemeral));
         let outcome = OutcomeRecord { nonce: 7, reply: (*b"reply").into() };

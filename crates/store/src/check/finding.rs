@@ -162,6 +162,7 @@ impl fmt::Display for Place {
             Self::Key(Key::Principal(principal)) => write!(f, "principal {}", principal.0),
             Self::Key(Key::Account(principal)) => write!(f, "account of principal {}", principal.0),
             Self::Key(Key::Invite(invite)) => write!(f, "invite {invite}"),
+            Self::Key(Key::StartKey(start)) => write!(f, "key of start {start}"),
             Self::Key(Key::Object(object)) => write!(f, "object {object}"),
             Self::Key(Key::Entry(dir, name)) => write!(f, "directory {dir}, entry \"{}\"", name.escape_ascii()),
             Self::Key(Key::Block(object, n)) => write!(f, "object {object}, block {n}"),

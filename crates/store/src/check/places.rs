@@ -21,7 +21,14 @@ pub(super) const fn object_of(key: &Key) -> Option<ObjectId> {
         Key::Object(object) | Key::Block(object, _) | Key::Entry(object, _) | Key::Xattrs(object) | Key::Ephemeral(_, object) => {
             Some(*object)
         }
-        Key::Counter(_) | Key::Session(_) | Key::Outcome(..) | Key::Realm(_) | Key::Principal(_) | Key::Account(_) | Key::Invite(_) => None,
+        Key::Counter(_)
+        | Key::Session(_)
+        | Key::Outcome(..)
+        | Key::Realm(_)
+        | Key::Principal(_)
+        | Key::Account(_)
+        | Key::Invite(_)
+        | Key::StartKey(_) => None,
     }
 }
 

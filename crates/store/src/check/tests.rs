@@ -154,6 +154,11 @@ impl Store {
         self.put(&Key::Invite(InviteId(5)), &record.to_bytes());
     }
 
+    fn start_key(&mut self, len: usize) {
+        // Its version, and 32 bytes if it is whole.
+        self.put(&Key::StartKey(3), &vec![1; len]);
+    }
+
     /// `/d/e` begins a realm.
     fn realm(&mut self, how: impl FnOnce(&mut RealmRecord)) {
         let mut record = RealmRecord { parent: Realm::TREE, root: ObjectId(INNER), objects: 1, bytes: 2, objects_max: 0, bytes_max: 0 };
@@ -174,6 +179,7 @@ impl Store {
             window: 4,
             unreclaimable: false,
             locks: None,
+            start: 0,
             label,
         };
         how(&mut record);
@@ -237,6 +243,7 @@ fn a_realm_s_use_is_told_from_what_is_in_it() {
     store.made_by(FILE, 2);
     store.account(2, 2, 70_002);
     store.invite(2);
+    store.start_key(33);
     let report = store.check();
     assert_eq!((told(&report), report.realms), (vec![], 1));
 }
@@ -383,6 +390,7 @@ damages! {
     an_invite_that_has_admitted_nobody: |s| { s.principal(1, "a", |_| {}); s.invite(2) } => ["bad_invite" at "invite 0000000000000005"];
     an_invite_cut_short: |s| { s.principal(1, "a", |_| {}); s.invite(1); s.0.get_mut(&Key::Invite(InviteId(5)).to_bytes()).unwrap().pop() } =>
         ["bad_record" at "invite 0000000000000005"];
+    a_start_key_cut_short: |s| s.start_key(32) => ["bad_record" at "key of start 3"];
     objects_counted_wrong: |s| s.count(Counter::Objects, 6) => ["wrong_counter" at "counter Objects"];
     bytes_counted_wrong: |s| s.count(Counter::Bytes, 70_001) => ["wrong_counter" at "counter Bytes"];
     an_id_that_could_be_given_again: |s| s.count(Counter::NextObject, 5) => ["wrong_counter" at "counter NextObject"];

@@ -13,11 +13,11 @@ use bytes::Bytes;
 use cistern_server::config::LEASE_MAX;
 use cistern_server::namespace::{MODE_BITS, check_name};
 use cistern_server::principals::PrincipalId;
-use cistern_server::store::counter_from_bytes;
 use cistern_server::store::{
     BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, InviteRecord, Key, ObjectRecord, OutcomeRecord, PrincipalRecord, SessionRecord,
     XattrRecord,
 };
+use cistern_server::store::{counter_from_bytes, start_key_from_bytes};
 use cistern_wire::limits::{CONTENT_MAX, LABEL_MAX, ROOT, SYMLINK_MAX, WINDOW_MAX, XATTR_BYTES_MAX, XATTR_VALUE_MAX};
 use cistern_wire::{Handle, ObjectId, ObjectKind, Reader, Realm, Reply, SessionId};
 use siphasher::sip::SipHasher13;
@@ -121,6 +121,7 @@ impl Walk {
             Key::Principal(principal) => self.principal(*principal, &key, value),
             Key::Account(principal) => self.account(*principal, &key, value),
             Key::Invite(_) => self.invite(&key, value),
+            Key::StartKey(_) => self.start_key(&key, value),
             Key::Object(object) => self.object(*object, &key, value),
             Key::Entry(dir, name) => self.entry(*dir, name, &key, value),
             Key::Block(object, n) => self.block(*object, *n, &key, value),
@@ -133,6 +134,12 @@ impl Walk {
         match counter_from_bytes(value) {
             Ok(number) => self.report.counters[counter.index()] = Some(number),
             Err(error) => self.at(Fault::BadRecord, key, error.to_string()),
+        }
+    }
+
+    fn start_key(&mut self, key: &Key, value: &[u8]) {
+        if let Err(e) = start_key_from_bytes(value) {
+            self.at(Fault::BadRecord, key, e.to_string());
         }
     }
 

@@ -11,7 +11,7 @@ use crate::local::Failure;
 use cistern_credentials::{OPERATOR_FILE, ServerKeys};
 use cistern_driver::SealWorkers;
 use cistern_link::Instant;
-use cistern_seal::{Cipher, KeySink, PublicKey, SecretKey};
+use cistern_seal::{Cipher, KeySink, PublicKey, SecretKey, StartKey};
 use cistern_server::principals::Rights;
 use cistern_server::{Server, ServerRoster};
 use cistern_trust::{Offered, Pinned};
@@ -50,7 +50,7 @@ impl Sealing {
     /// Starts the threads, and puts the server into the sealed mode.
     ///
     /// # Errors
-    /// There is no room for a thread.
+    /// There is no room for a thread, or no randomness.
     pub(super) fn start(
         keys: &ServerKeys,
         state: &Path,
@@ -69,7 +69,9 @@ impl Sealing {
         let workers = SealWorkers::start(&keys.keys, log, wake)
             .map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, format!("threads for handshakes: {e}")))?;
         let public: Vec<PublicKey> = keys.keys.iter().map(SecretKey::public).collect();
-        let mut server = server.sealed(&public, Cipher::default());
+        let start = cistern_driver::seed()
+            .map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, format!("no key of this start without randomness: {e}")))?;
+        let mut server = server.sealed(&public, StartKey::from_bytes(start), Cipher::default());
         server.set_roster(now, roster_of(&keys.pinned));
         let in_force = Arc::new(KeysInForce { dir: state.to_owned(), state: Mutex::new((keys.pinned.clone(), None)) });
         Ok((Self { workers, in_force, operator: keys.operator }, server))

@@ -26,6 +26,7 @@ mod reclaim;
 mod requests;
 mod rescue;
 mod restart;
+mod resuming;
 mod rights;
 mod rights_model;
 mod sealed;

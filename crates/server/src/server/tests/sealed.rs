@@ -12,15 +12,15 @@ use cistern_link::{Machine as _, Path};
 use cistern_seal::key::KeyId;
 use cistern_seal::record::Chain;
 use cistern_seal::work::{Beginning, Handshaker as _, KeyHolder, SealWork, Worker};
-use cistern_seal::{Cipher, Entropy, FirstCheck, Psk, Sealer, SecretKey, SessionKeys};
+use cistern_seal::{Cipher, Entropy, FirstCheck, Psk, Sealer, SecretKey, SessionKeys, StartKey};
 use cistern_wire::limits::DATAGRAM_MIN;
 use cistern_wire::sealed::{
     MAC_LEN, OpenPayload, OpenStatus, SealedAsk, SealedDatagram, SealedHandshake, SealedKind, SealedOpen, SealedRefusal, SealedResume,
     WelcomePayload, Zeros, prologue,
 };
 use cistern_wire::{
-    AgentId, Bytes8, Bytes16, Confirm, Direction, EndReason, EndSession, Envelope, Form, Header, Join, JoinOutcome, Joined, KeepAlive,
-    Kind, List, Message, Packer, Realm, RosterAsk, RosterPart, SessionId,
+    AgentId, Bytes8, Bytes16, Confirm, Direction, EndReason, EndSession, Envelope, Form, FormerClaim, FormerFate, Header, Join,
+    JoinOutcome, Joined, KeepAlive, Kind, List, Message, Packer, Realm, RosterAsk, RosterPart, SessionId,
 };
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -46,20 +46,32 @@ impl Sealed {
     pub(super) fn with(config: Config) -> Self {
         let mut disk = Disk::default();
         disk.set_counter(Counter::Incarnation, 6);
-        let config = Config { volatile: true, new_cluster: true, ..config };
-        let mut world = World::starting(disk, config.clone(), 7);
-        let server = Server::new(world.now, 1, STORE, config, [7; 32]).unwrap();
-        world.server = server.sealed(&[server_key().public()], Cipher::default());
-        let mut sealed = Self { world, worker: Worker::new([server_key()]), entropy: 100, sent: Vec::new() };
-        sealed.turn();
+        let mut sealed = Self::on(disk, Config { volatile: true, new_cluster: true, ..config }, 7);
         let World { server, now, .. } = &mut sealed.world;
-        assert!(server.is_serving());
         for n in 1..10 {
             let (who, _) = server.add_principal(*now, &[b'a' + n], Some(*Peer::new(n).key().public().as_bytes()), false).unwrap();
             server.grant(*now, who, Realm::TREE, Rights::from_letters("rwl").unwrap()).unwrap();
         }
         sealed.turn();
         sealed
+    }
+
+    /// Started on what an earlier one left on its disk; its seed makes the key of its start, too.
+    fn on(disk: Disk, config: Config, seed: u8) -> Self {
+        let mut world = World::starting(disk, config.clone(), seed);
+        let server = Server::new(world.now, 1, STORE, config, [seed; 32]).unwrap();
+        world.server = server.sealed(&[server_key().public()], StartKey::from_bytes([seed; 32]), Cipher::default());
+        let mut sealed = Self { world, worker: Worker::new([server_key()]), entropy: 100, sent: Vec::new() };
+        sealed.turn();
+        assert!(sealed.world.server.is_serving());
+        sealed
+    }
+
+    /// The server's process dies, and another one takes its place.
+    pub(super) fn restart(self) -> Self {
+        let Self { mut world, .. } = self;
+        let (disk, seed) = (core::mem::take(&mut world.disk), world.seed + 1);
+        Self::on(disk, Config { volatile: true, ..Config::default() }, seed)
     }
 
     /// Work that is asked for now.
@@ -96,7 +108,7 @@ impl Sealed {
         own
     }
 
-    fn dropped(&self, reason: Dropped) -> u64 {
+    pub(super) fn dropped(&self, reason: Dropped) -> u64 {
         self.world.server.stats().dropped(reason)
     }
 
@@ -106,22 +118,31 @@ impl Sealed {
         let open = peer.open(cookie);
         let welcome = self.say(peer.path, &open).pop().unwrap();
         assert_eq!(peer.welcomed(&welcome), OpenStatus::Opened);
-        let record = peer.record(&[Confirm { serial: 1, former: List::of(&[]) }.into()]);
+        self.confirm(peer, &[]);
+    }
+
+    /// The peer confirms what it was offered, and names its former sessions; gives their fates.
+    pub(super) fn confirm(&mut self, peer: &mut Peer, former: &[FormerClaim]) -> Vec<FormerFate> {
+        let record = peer.record(&[Confirm { serial: 1, former: List::of(former) }.into()]);
         let opened = self.say(peer.path, &record).pop().unwrap();
         let messages = peer.opened(&opened);
-        assert!(matches!(Message::decode(Kind::Opened, &messages[0][4..]), Ok(Message::Opened(_))));
+        let Ok(Message::Opened(opened)) = Message::decode(Kind::Opened, &messages[0][4..]) else { panic!("not OPENED") };
+        peer.secret = Psk::from_bytes(opened.resume);
+        opened.former.iter().collect()
     }
 }
 
 /// A scripted agent.
 pub(super) struct Peer {
     number: u8,
-    instance: AgentId,
+    pub(super) instance: AgentId,
     pub(super) path: Path,
     holder: KeyHolder<Box<dyn FnMut() -> Entropy>>,
-    handshake: u64,
+    pub(super) handshake: u64,
     transmissions: u64,
     pub(super) session: SessionId,
+    /// By which it can be resumed.
+    pub(super) secret: Psk,
     sealer: Sealer,
     packet: u64,
 }
@@ -143,9 +164,14 @@ impl Peer {
             handshake: 1_000 * u64::from(number),
             transmissions: 0,
             session: SessionId(0),
+            secret: Psk::none(),
             sealer: Sealer::Plain,
             packet: 0,
         }
+    }
+
+    pub(super) fn agent(&self) -> AgentId {
+        self.key().public().agent(self.instance)
     }
 
     pub(super) fn key(&self) -> SecretKey {
@@ -166,7 +192,7 @@ impl Peer {
         self.write(SealedAsk { handshake, key_id, room: Zeros, mac1: [0; MAC_LEN] })
     }
 
-    fn cookie(&mut self, server: &mut Sealed) -> [u8; 24] {
+    pub(super) fn cookie(&mut self, server: &mut Sealed) -> [u8; 24] {
         let ask = self.ask();
         let answer = server.say(self.path, &ask).pop().unwrap();
         cookie_of(&answer)
@@ -191,8 +217,21 @@ impl Peer {
         bytes
     }
 
-    /// The same OPEN under another number.
-    fn again(&mut self, open: &[u8]) -> Vec<u8> {
+    /// RESUME of its session, by its secret; its key is not in it.
+    pub(super) fn resume(&mut self, cookie: [u8; 24]) -> Vec<u8> {
+        let (handshake, key_id, former) = (self.handshake, KeyId::of(&server_key().public()).0, self.session);
+        let resume = SealedResume { handshake, key_id, cookie, former, ephemeral: [0; 32], payload: [0; 208], mac1: [0; MAC_LEN] };
+        let mut bytes = self.write(resume);
+        let sample = cistern_wire::open_payload_sample();
+        let payload: [u8; OpenPayload::RESUME_LEN] = OpenPayload { label: Bytes8(b"peer"), instance: self.instance, ..sample }.padded();
+        let message = self.holder.begin(&Beginning::Resume(&self.secret), &prologue(&bytes).unwrap(), &payload).unwrap();
+        bytes[SealedKind::Resume.message().unwrap()].copy_from_slice(&message);
+        FirstCheck::of(&server_key().public()).complete(&mut bytes);
+        bytes
+    }
+
+    /// The same OPEN or RESUME under another number.
+    pub(super) fn again(&mut self, open: &[u8]) -> Vec<u8> {
         self.transmissions += 1;
         let mut bytes = open.to_vec();
         bytes[12..20].copy_from_slice(&self.transmissions.to_be_bytes());
@@ -200,10 +239,10 @@ impl Peer {
         bytes
     }
 
-    fn welcomed(&mut self, welcome: &[u8]) -> OpenStatus {
+    pub(super) fn welcomed(&mut self, welcome: &[u8]) -> OpenStatus {
         let (payload, chain): (_, Chain) = self.holder.finish(&welcome[SealedKind::Welcome.message().unwrap()]).unwrap();
         let payload = WelcomePayload::of(&payload).unwrap();
-        self.session = payload.session;
+        (self.session, self.packet) = (payload.session, 0);
         self.sealer = Sealer::Sealed(Box::new(SessionKeys::new(&chain, Direction::Agent, Duration::ZERO)));
         payload.status
     }
@@ -237,7 +276,7 @@ fn cookie_of(challenge: &[u8]) -> [u8; 24] {
     }
 }
 
-fn keep_alive(serial: u64) -> Message<'static> {
+pub(super) fn keep_alive(serial: u64) -> Message<'static> {
     KeepAlive { serial, clock_us: 0 }.into()
 }
 

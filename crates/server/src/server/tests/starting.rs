@@ -264,6 +264,7 @@ fn more_sessions_than_fit_one_page_are_all_known() {
             window: 1,
             unreclaimable: false,
             locks: None,
+            start: 0,
             label: (*b"x").into(),
         }
     };
