@@ -1,6 +1,6 @@
 //! What an agent that seals needs to open its sessions: who has its key, and which keys its server may have (`docs/sealed.md`).
 //!
-//! Decides the bytes of ASK and OPEN. The agent has no private key: a [`Handshaker`] makes and reads the messages that need it.
+//! Decides the bytes of ASK, OPEN and RESUME. The agent has no private key: a [`Handshaker`] makes and reads the messages that need it.
 //! Invariant: one OPEN is made of one ephemeral key; what is sent again has the same bytes but for its number and its check.
 
 use alloc::boxed::Box;
@@ -11,7 +11,7 @@ use cistern_seal::record::Chain;
 use cistern_seal::work::{Beginning, Handshaker};
 use cistern_seal::{FirstCheck, Psk, PublicKey, Sealer, SessionKeys};
 use cistern_wire::sealed::{
-    MAC_LEN, OpenPayload, SealedAsk, SealedDatagram, SealedHandshake, SealedKind, SealedOpen, WelcomePayload, Zeros, prologue,
+    MAC_LEN, OpenPayload, SealedAsk, SealedDatagram, SealedHandshake, SealedKind, SealedOpen, SealedResume, WelcomePayload, Zeros, prologue,
 };
 use cistern_wire::{Direction, SessionId};
 use core::fmt;
@@ -114,11 +114,32 @@ impl Keys {
         let open = SealedOpen { handshake, key_id, cookie, psk_id, ephemeral: [0; 32], agent_key: [0; 48], payload: [0; 216], mac1 };
         self.write(packet, open, buf);
         let payload: [u8; OpenPayload::OPEN_LEN] = payload.padded();
-        let message = prologue(buf).and_then(|prologue| {
-            let beginning = Beginning::Open(&self.servers[self.current].key, &self.psk.1);
-            self.holder.begin(&beginning, &prologue, &payload).ok()
-        });
-        let (Some(message), Some(room)) = (message, SealedKind::Open.message().and_then(|place| buf.get_mut(place))) else {
+        let beginning = Beginning::Open(&self.servers[self.current].key, &self.psk.1);
+        let message = prologue(buf).and_then(|prologue| self.holder.begin(&beginning, &prologue, &payload).ok());
+        self.complete(message, SealedKind::Open, buf)
+    }
+
+    /// Begins a handshake as [`Self::open`] does, and writes its RESUME of a session whose secret this is.
+    pub(crate) fn resume(
+        &mut self,
+        handshake: u64,
+        cookie: [u8; COOKIE_LEN],
+        packet: u64,
+        (former, secret): (SessionId, &Psk),
+        payload: &OpenPayload<'_>,
+        buf: &mut Vec<u8>,
+    ) -> bool {
+        let (key_id, mac1) = (self.server().id.0, [0; MAC_LEN]);
+        let resume = SealedResume { handshake, key_id, cookie, former, ephemeral: [0; 32], payload: [0; 208], mac1 };
+        self.write(packet, resume, buf);
+        let payload: [u8; OpenPayload::RESUME_LEN] = payload.padded();
+        let message = prologue(buf).and_then(|prologue| self.holder.begin(&Beginning::Resume(secret), &prologue, &payload).ok());
+        self.complete(message, SealedKind::Resume, buf)
+    }
+
+    /// Puts message 1 in its place; false: there is none.
+    fn complete(&self, message: Option<Vec<u8>>, kind: SealedKind, buf: &mut Vec<u8>) -> bool {
+        let (Some(message), Some(room)) = (message, kind.message().and_then(|place| buf.get_mut(place))) else {
             buf.clear();
             return false;
         };

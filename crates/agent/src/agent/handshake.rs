@@ -16,7 +16,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Path, Question};
-use cistern_seal::Sealer;
+use cistern_seal::{Psk, Sealer};
 use cistern_wire::limits::{COOKIE_MAX, VERSION};
 use cistern_wire::sealed::OpenPayload;
 use cistern_wire::{
@@ -125,7 +125,7 @@ impl Agent {
         let runs = self.sessions.channel().filter(|_| self.lease.certain(now)).map(|channel| channel.tau() / 8);
         let pause_max = runs.map_or(PAUSE_MAX, |pause| PAUSE_MAX.min(pause));
         let roster = self.roster_version();
-        let Self { handshake: opening, identity, known, config, servers, rng, timers, cipher, keys, .. } = self;
+        let Self { handshake: opening, identity, known, config, servers, rng, timers, cipher, keys, sessions, .. } = self;
         let mut cx = Cx { now, timers, rng, cipher };
         let opening = opening.as_mut()?;
         if opening.is_confirming() {
@@ -147,7 +147,10 @@ impl Agent {
             ..Hello::new(identity.agent, 0)
         };
         let address = match keys {
-            Some(keys) => opening.poll_sealed(&mut cx, keys, &payload_of(&hello, roster), pause_max, buf)?,
+            Some(keys) => {
+                let resumable = sessions.channel().and_then(Channel::resumable);
+                opening.poll_sealed(&mut cx, keys, &payload_of(&hello, roster), resumable, pause_max, buf)?
+            }
             None => opening.poll_transmit(&mut cx, hello, pause_max, buf)?,
         };
         servers.get(address).copied().map(Path::to)
@@ -355,6 +358,9 @@ impl Agent {
             return;
         }
         self.control_answered(opened.serial);
+        if opened.resume != [0; 32] {
+            self.sessions.channel_mut().into_iter().for_each(|channel| channel.set_resume_secret(Psk::from_bytes(opened.resume)));
+        }
         let Some(channel) = self.sessions.channel().filter(|channel| first && !channel.is_confirming()) else { return };
         let (session, tau) = (channel.session(), channel.tau());
         let fates = fates_of(opened);

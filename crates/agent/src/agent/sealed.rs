@@ -71,14 +71,24 @@ impl Agent {
             SealedRefusal::Version => RefuseReason::Version,
             SealedRefusal::Busy => RefuseReason::Busy,
             SealedRefusal::Stopping => RefuseReason::Stopping,
-            // This agent resumes nothing, and names no invite.
-            SealedRefusal::Resume | SealedRefusal::Invite => return self.dropped(Dropped::StrayHandshake),
+            SealedRefusal::Resume => return self.resume_refused(refuse),
+            // This agent names no invite.
+            SealedRefusal::Invite => return self.dropped(Dropped::StrayHandshake),
         };
         if self.answer_to(refuse.handshake, refuse.echo).is_none() {
             return self.dropped(Dropped::StrayHandshake);
         }
         // Whoever knows the server's key can say so: it is a reason to wait, and none to give up.
         self.no_session_here(OpError::Refused(reason), refuse.retry_ms.max(REFUSED_MS));
+    }
+
+    /// The server cannot resume the session, or somebody says so: OPEN proves more.
+    fn resume_refused(&mut self, refuse: &SealedRefuse) {
+        let resuming = self.handshake.as_ref().is_some_and(Handshake::is_resuming);
+        if !resuming || self.answer_to(refuse.handshake, refuse.echo).is_none() {
+            return self.dropped(Dropped::StrayHandshake);
+        }
+        self.handshake.iter_mut().for_each(Handshake::cannot_resume);
     }
 
     fn sealed_hint(&mut self, session: SessionId, echo: u64) {

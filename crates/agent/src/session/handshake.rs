@@ -12,6 +12,7 @@ use crate::transport::{Channel, Cx};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::{Instant, PacketCounter, Question, Rng, RoundTrip, SentLog, first_packet, is_first_packet};
+use cistern_seal::Psk;
 use cistern_wire::limits::{DATAGRAM_MIN, FEATURE_VOLATILE};
 use cistern_wire::sealed::OpenPayload;
 use cistern_wire::{Bytes8, Handle, Header, Hello, Packer, SessionId, StoreId, Welcome};
@@ -27,6 +28,8 @@ const SENT_MAX: usize = 64;
 /// CONFIRM is sent so often for the first offer; then another one is asked for, with twice the patience: the server's disk may be slow.
 const CONFIRMS: u32 = 8;
 const CONFIRMS_MAX: u32 = 64;
+/// RESUME is sent so often in vain before OPEN is.
+const RESUMES: u32 = 2;
 /// So many challenges are answered at once; a server that sends more is answered no faster than it is asked.
 const CHALLENGES_AT_ONCE: u32 = 3;
 
@@ -102,9 +105,12 @@ pub(crate) struct Handshake {
     first_packet: u64,
     log: SentLog,
     cookie: Vec<u8>,
-    /// OPEN as it was made, in the sealed mode; empty: it was not. And the number under which it was sent first.
+    /// OPEN or RESUME as it was made, in the sealed mode; empty: it was not. And the number under which it was sent first.
     open: Vec<u8>,
     open_from: u64,
+    /// How often it was sent, if it is a RESUME; and whether none is sent any more, for one was in vain.
+    resumed: Option<u32>,
+    opens: bool,
     /// The next datagram is the first of another handshake, of another number.
     anew: bool,
     /// Newest HELLO that was answered, but not by WELCOME.
@@ -142,6 +148,8 @@ impl Handshake {
             cookie: Vec::new(),
             open: Vec::new(),
             open_from: 0,
+            resumed: None,
+            opens: false,
             anew: false,
             answered: 0,
             challenges: 0,
@@ -216,15 +224,20 @@ impl Handshake {
         Some(self.address)
     }
 
-    /// Makes the next ASK or OPEN, which says `payload`. Gives the address to which it goes.
+    /// Makes the next ASK, OPEN or RESUME, which says `payload`; `resumable`: a session that may be resumed, and its secret. Gives the address
+    /// to which it goes.
     pub(crate) fn poll_sealed(
         &mut self,
         cx: &mut Cx<'_>,
         keys: &mut Keys,
         payload: &OpenPayload<'_>,
+        resumable: Option<(SessionId, &Psk)>,
         pause_max: Duration,
         buf: &mut Vec<u8>,
     ) -> Option<usize> {
+        if self.resumed == Some(RESUMES) {
+            self.cannot_resume();
+        }
         if core::mem::take(&mut self.anew) {
             self.handshake = cx.rng.nonzero_u64().get();
         }
@@ -235,10 +248,15 @@ impl Handshake {
         };
         if self.open.is_empty() {
             self.open_from = packet;
-            if !keys.open(self.handshake, cookie, packet, payload, &mut self.open) {
+            let Self { handshake, open, .. } = self;
+            let resumes =
+                resumable.filter(|_| !self.opens).is_some_and(|session| keys.resume(*handshake, cookie, packet, session, payload, open));
+            if !resumes && !keys.open(*handshake, cookie, packet, payload, open) {
                 return None;
             }
+            self.resumed = resumes.then_some(0);
         }
+        self.resumed = self.resumed.map(|sent| sent + 1);
         keys.number(packet, &mut self.open);
         buf.clear();
         buf.extend_from_slice(&self.open);
@@ -261,7 +279,20 @@ impl Handshake {
     /// In the sealed mode nothing that was made so far is good for anything any more: one ephemeral key is for one text.
     pub(crate) fn begin_anew(&mut self) {
         self.cookie.clear();
+        self.resumed = None;
         self.anew |= !core::mem::take(&mut self.open).is_empty();
+    }
+
+    /// Whether RESUME was sent and waits for its answer.
+    pub(crate) const fn is_resuming(&self) -> bool {
+        self.resumed.is_some()
+    }
+
+    /// Nothing is resumed: OPEN proves more.
+    pub(crate) fn cannot_resume(&mut self) {
+        self.opens = true;
+        self.begin_anew();
+        self.due = true;
     }
 
     /// A session is offered, which takes the place of the present one if the server says so.

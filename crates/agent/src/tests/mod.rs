@@ -19,6 +19,7 @@ mod random;
 mod reclaim;
 mod renewal;
 mod resending;
+mod resuming;
 mod roster;
 mod sessions;
 mod sharing;

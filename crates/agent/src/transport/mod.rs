@@ -17,7 +17,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Freshness, Instant, PacketCounter, Path, Question, ReplayWindow, Rng, RoundTrip, SentLog};
-use cistern_seal::Sealer;
+use cistern_seal::{Psk, Sealer};
 use cistern_wire::{CancelOutcome, Cancelled, FormerClaim, List, ObjectId, Receipt, ReceiptAnswer, ReleaseItem, ReleasedItem, SessionId};
 use control::Controls;
 use core::net::SocketAddr;
@@ -57,6 +57,8 @@ pub(crate) struct Channel {
     session: SessionId,
     /// What protects its datagrams.
     sealer: Sealer,
+    /// By which the session can be resumed, once the server has told.
+    resume: Option<Psk>,
     /// Where its datagrams go.
     path: Path,
     /// Which of the server's addresses that is.
@@ -113,6 +115,7 @@ impl Channel {
             rtt,
             requests: Requests::new(window, max_datagram, sealer.form().around()),
             sealer,
+            resume: None,
             controls: Controls::confirming(former),
             receipts: VecDeque::new(),
             cancels: BTreeMap::new(),
@@ -132,6 +135,16 @@ impl Channel {
     /// What protects its datagrams.
     pub(crate) const fn sealer(&mut self) -> &mut Sealer {
         &mut self.sealer
+    }
+
+    /// The server has told the secret by which the session can be resumed.
+    pub(crate) fn set_resume_secret(&mut self, secret: Psk) {
+        self.resume = Some(secret);
+    }
+
+    /// The session and the secret by which it can be resumed, if the server has told one.
+    pub(crate) fn resumable(&self) -> Option<(SessionId, &Psk)> {
+        Some((self.session, self.resume.as_ref()?))
     }
 
     /// Its lease period.
