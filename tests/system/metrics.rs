@@ -16,7 +16,7 @@ fn exchange(address: SocketAddr, request: &[u8]) -> String {
     String::from_utf8(response).unwrap()
 }
 
-fn scrape(address: SocketAddr) -> String {
+pub(crate) fn scrape(address: SocketAddr) -> String {
     let response = exchange(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n");
     let (head, body) = response.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");

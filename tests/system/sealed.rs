@@ -1,5 +1,6 @@
 //! Sealed sessions between real processes: who is let in, who is not, and what each of them is told.
 
+use crate::metrics::scrape;
 use cistern_audit::{Auditor, Passage, Side, Terms, Vantage};
 use cistern_capture::Reader;
 use cistern_seal::key::Role;
@@ -22,6 +23,8 @@ pub(super) struct Sealed {
     pub(super) address: SocketAddr,
     /// Of the server, in public.
     key: String,
+    /// How it was started, besides.
+    args: Vec<String>,
     dir: TempDir,
 }
 
@@ -31,30 +34,59 @@ impl Sealed {
     }
 
     pub(super) fn with(args: &[&str]) -> Self {
-        Self::in_dir(args, |_, _| ())
+        Self::in_memory(args, |_, _| ())
     }
 
     /// The server logs to a file.
     pub(super) fn logging() -> Self {
         let to_file = |command: &mut Command, dir: &Path| drop(command.stderr(File::create(dir.join("server.log")).unwrap()));
-        Self::in_dir(&[], to_file)
+        Self::in_memory(&[], to_file)
     }
 
-    fn in_dir(args: &[&str], prepare: impl FnOnce(&mut Command, &Path)) -> Self {
+    fn in_memory(args: &[&str], prepare: impl FnOnce(&mut Command, &Path)) -> Self {
+        let args = [&["--volatile", "--new-cluster", "--lease", "1s"], args].concat();
+        Self::serving(|_| args.iter().map(ToString::to_string).collect(), prepare)
+    }
+
+    /// Its sessions outlive it, and it has metrics.
+    fn durable() -> Self {
+        Self::serving(|store| ["--store", store, "--lease", "2s", "--metrics", "0"].map(str::to_owned).to_vec(), |_, _| ())
+    }
+
+    fn serving(args: impl FnOnce(&str) -> Vec<String>, prepare: impl FnOnce(&mut Command, &Path)) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let state = dir.path().join("server");
-        let (own, store) = (dir.path().join("config/cistern"), dir.path().join("unused"));
-        let [state_dir, own, store] = [&state, &own, &store].map(|path| path.to_str().unwrap());
-        let made = command(CISTERND, &["init", "--json", "--state", state_dir, "--credentials", own, store]).output().unwrap();
+        let [state, own, store] = ["server", "config/cistern", "store"].map(|name| dir.path().join(name));
+        let [state, own, store] = [&state, &own, &store].map(|path| path.to_str().unwrap());
+        let made = command(CISTERND, &["init", "--new-cluster", "--json", "--state", state, "--credentials", own, store]).output().unwrap();
         let made: Value = serde_json::from_slice(&made.stdout).unwrap_or_else(|_| panic!("{}", said(&made)));
-        let own = ["--volatile", "--new-cluster", "--lease", "1s", "--listen", "127.0.0.1:0", "--json", "--state", state.to_str().unwrap()];
-        let mut server = command(CISTERND, &[&own, args].concat());
-        prepare(&mut server, dir.path());
-        let server = Daemon::of(&Place::default(), &mut server);
+        let args = args(store);
+        let server = Self::serve(&dir, &args, "127.0.0.1:0", prepare);
         let key = made["server"].as_str().unwrap().to_owned();
         assert_eq!(server.ready["key"], key);
         let address = server.ready["listen"][0].as_str().unwrap().parse().unwrap();
-        Self { server, address, key, dir }
+        Self { server, address, key, args, dir }
+    }
+
+    fn serve(dir: &TempDir, args: &[String], listen: &str, prepare: impl FnOnce(&mut Command, &Path)) -> Daemon {
+        let state = dir.path().join("server");
+        let own = ["--listen", listen, "--json", "--state", state.to_str().unwrap()];
+        let args: Vec<&str> = own.into_iter().chain(args.iter().map(String::as_str)).collect();
+        let mut server = command(CISTERND, &args);
+        prepare(&mut server, dir.path());
+        Daemon::of(&Place::default(), &mut server)
+    }
+
+    /// The server is killed, and another one started where it was.
+    fn start_again(&mut self) {
+        self.server.kill();
+        self.server = Self::serve(&self.dir, &self.args, &self.address.to_string(), |_, _| ());
+    }
+
+    /// A sample of its metrics.
+    fn metric(&self, name: &str) -> u64 {
+        let text = scrape(self.server.ready["metrics"].as_str().unwrap().parse().unwrap());
+        let sample = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        sample.unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -196,6 +228,26 @@ fn a_key_that_is_revoked_loses_its_live_sessions_and_opens_no_others() {
     refused(&sealed.prepared("web", &["ls", "/"]).output().unwrap(), 69, "was revoked");
     // When its lease is over the lock is another's.
     assert!(sealed.ok("heir", &["lock", "/job", "--", "echo", "inherited"]).contains("inherited"));
+}
+
+#[test]
+fn a_holder_is_back_by_resume_after_its_server_was_killed_and_keeps_its_lock() {
+    let mut sealed = Sealed::durable();
+    sealed.admit("web");
+    sealed.admit("heir");
+    sealed.ok("web", &["touch", "/job"]);
+    let mut command = sealed.prepared("web", &["lock", "/job", "--", "sh", "-c", "echo held; read end; echo $end"]);
+    let mut holder = Process::spawn(command.stdout(Stdio::piped()).stdin(Stdio::piped())).unwrap();
+    assert_eq!(holder.line().as_deref(), Some("held"));
+    sealed.start_again();
+    eventually("its session is resumed", || (sealed.metric("cistern_sessions_resumed_total") == 1).then_some(()));
+    let taken = sealed.prepared("heir", &["lock", "--wait", "3", "/job", "--", "true"]).output().unwrap();
+    assert_eq!(taken.status.code(), Some(124), "it holds its lock: {}", said(&taken));
+    holder.tell("whole").unwrap();
+    assert_eq!(holder.line().as_deref(), Some("whole"));
+    assert_eq!(holder.ended(), Some(0));
+    assert!(sealed.ok("heir", &["lock", "/job", "--", "echo", "inherited"]).contains("inherited"));
+    assert_eq!(sealed.metric("cistern_sessions_resumed_total"), 1, "who comes anew resumes nothing");
 }
 
 #[test]
