@@ -5,6 +5,7 @@
 //! An input that once failed stays in `corpus`, and is read again by the tests.
 
 mod credentials;
+mod joiner;
 mod mutate;
 mod runner;
 mod targets;

@@ -1,6 +1,6 @@
 //! What is fed, with what it must keep besides not panicking.
 
-use crate::{credentials, outcome};
+use crate::{credentials, joiner, outcome};
 use cistern_audit::{Auditor, Side, Terms, Vantage};
 use cistern_capture::{Reader, Writer};
 use cistern_seal::{Chain, Cipher, SessionKeys};
@@ -30,10 +30,11 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     Target { name: "server", about: "datagrams, as a server receives them", run: at_server, seeds: datagrams, mend: seal },
     Target { name: "agent", about: "datagrams, as an agent receives them", run: at_agent, seeds: datagrams, mend: seal },
     Target { name: "sealed", about: "handshakes and records of the sealed mode", run: sealed, seeds: sealed_datagrams, mend: leave },
+    Target { name: "joiner", about: "what a server says to a host that joins", run: joiner::told, seeds: joiner::words, mend: leave },
     Target { name: "capture", about: "capture files, and the auditor behind them", run: capture, seeds: captures, mend: leave },
     Target { name: "control", about: "lines on a server's control socket", run: control, seeds: control_lines, mend: leave },
     Target { name: "host-agent", about: "lines on a host agent's socket", run: host_agent, seeds: agent_lines, mend: leave },
