@@ -143,6 +143,8 @@ sometimes! {
     AgentRestart "agent restart" Required,
     /// The server was started again.
     ServerRestart "server restart" Required,
+    /// A sealed session was opened by RESUME.
+    Resumed "session resumed" Required,
     /// The server was started again before its grace was over.
     RestartInGrace "server restart inside grace" Required,
     /// The server was started twice within τ.

@@ -122,6 +122,11 @@ impl Sealing {
         self.agent_key(number).public().agent(instance)
     }
 
+    /// What an agent's principal is called.
+    pub(crate) fn name(number: usize) -> String {
+        format!("agent {number}")
+    }
+
     /// A server that seals, with the random bytes of this start.
     #[must_use]
     pub fn server(&self, core: Server, start: [u8; 32]) -> Server {
@@ -136,7 +141,7 @@ impl Sealing {
         for number in 0..agents {
             let key = Some(*self.agent_key(number).public().as_bytes());
             if !core.principals().iter().any(|row| row.record.as_ref().is_some_and(|record| record.key == key)) {
-                let (who, _) = core.add_principal(now, format!("agent {number}").as_bytes(), key, true).expect("there is room");
+                let (who, _) = core.add_principal(now, Self::name(number).as_bytes(), key, true).expect("there is room");
                 core.grant(now, who, cistern_wire::Realm::TREE, Rights::ALL).expect("the tree is a realm");
             }
         }

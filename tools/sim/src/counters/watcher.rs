@@ -29,6 +29,7 @@ struct Own {
     repeated: u64,
     conflicts: u64,
     moves: u64,
+    resumed: u64,
     duplicates: u64,
     failed: bool,
 }
@@ -139,6 +140,7 @@ impl Watcher {
         more(Sometimes::CachedReply, stats.repeated, &mut self.own.repeated);
         more(Sometimes::ReclaimConflict, stats.reclaim_conflicts, &mut self.own.conflicts);
         more(Sometimes::Moved, stats.moves, &mut self.own.moves);
+        more(Sometimes::Resumed, stats.resumed, &mut self.own.resumed);
         more(Sometimes::DuplicatePacket, stats.dropped(Dropped::DuplicatePacket), &mut self.own.duplicates);
     }
 

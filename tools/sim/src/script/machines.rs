@@ -7,6 +7,7 @@
 use super::{Agent, Shared};
 use crate::clock::{Rates, UNIT};
 use crate::observe::{Node, True};
+use crate::sealing::Sealing;
 use cistern_server::principals::{PrincipalId, Rights};
 use cistern_server::{Config, SessionRow, Stats, Status};
 use cistern_wire::Realm;
@@ -98,6 +99,16 @@ impl Server {
     /// If there is no such principal or realm.
     pub fn grant(&self, who: PrincipalId, realm: Realm, rights: Rights) {
         self.change(|core, now| core.grant(now, who, realm, rights)).expect("both are there");
+    }
+
+    /// An operator revokes an agent's key, of the sealed mode.
+    ///
+    /// # Panics
+    /// If it is revoked.
+    pub fn revoke(&self, agent: &Agent) {
+        let name = Sealing::name(agent.number());
+        self.change(|core, now| core.revoke(now, core.principal_named(name.as_bytes()).expect("its key is known")))
+            .expect("it may be revoked");
     }
 
     /// Sessions that are opened from now on are a principal's.

@@ -18,6 +18,7 @@ mod realms;
 mod reclaim;
 mod regressions;
 mod restart;
+mod resuming;
 mod rights;
 mod transcripts;
 mod turns;
