@@ -81,6 +81,8 @@ impl Agent {
         let addresses = addresses.join(",");
         let mut all = vec!["agent", "run", "--json", "--state", state.to_str().unwrap(), "--label", label, "--server", &addresses];
         all.extend(args);
+        let keys = server.key_options(label);
+        all.extend(keys.iter().map(String::as_str));
         let capture = server.captures.switch(&format!("agent-{label}"));
         all.extend(capture.iter().map(String::as_str));
         let process = Daemon::start(place, CISTERN, &all);

@@ -6,12 +6,14 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod agent;
+pub mod attack;
 mod captures;
 mod local;
 pub mod network;
 pub mod numbers;
 mod process;
 mod server;
+pub mod session;
 
 pub use agent::{Agent, Line};
 pub use captures::Captures;

@@ -1,8 +1,14 @@
 //! A server: started on a store or in memory, asked by its control socket, and started again.
 
+use crate::attack::Attack;
 use crate::captures::Captures;
+use crate::session::SealedBy;
 use crate::{CISTERN, CISTERND, Daemon, Place, ask, command, connect, program, said};
+use cistern_driver::seed;
+use cistern_seal::key::Role;
+use cistern_seal::{PublicKey, SecretKey};
 use serde_json::{Value, json};
+use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -17,6 +23,8 @@ pub struct Server {
     /// After the process, which writes them.
     pub captures: Captures,
     control: PathBuf,
+    /// Its public key, if it speaks sealed.
+    key: Option<PublicKey>,
     /// How and where it is started again.
     place: Place,
     args: Vec<String>,
@@ -41,6 +49,66 @@ impl Server {
         let captures = Captures::none(dir.path());
         let args = [&["--volatile", "--new-cluster"], args].concat();
         Self::captured(&Place::default(), dir, captures, &[(Ipv4Addr::LOCALHOST, 0).into()], &args)
+    }
+
+    /// A server that is to be attacked so, plain or sealed, without captures; it logs to [`Self::log`].
+    pub fn attacked(attack: Attack, sealed: bool, lease: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+        let (state, own, store, settings) = (path("server"), path("own"), path("store"), path("cistern.toml"));
+        fs::write(&settings, attack.settings()).unwrap();
+        let made =
+            command(CISTERND, &["init", "--json", "--new-cluster", "--state", &state, "--credentials", &own, &store]).output().unwrap();
+        let key = serde_json::from_slice::<Value>(&made.stdout).unwrap_or_else(|_| panic!("{}", said(&made)));
+        let key = sealed.then(|| PublicKey::from_text(key["server"].as_str().unwrap(), Role::Server).unwrap());
+        let mut args = vec!["--lease", lease, "--config", &settings];
+        let on_disk: &[&str] = &["--store", &store, "--store-limit", "256M"];
+        args.extend(if attack.is_durable() { on_disk } else { &["--volatile", "--new-cluster"] });
+        Self::quiet(dir, key, &args)
+    }
+
+    /// What [`Self::attacked`] logs to.
+    pub fn log(&self) -> PathBuf {
+        self.dir.path().join("log")
+    }
+
+    /// Without captures; its log is a file.
+    fn quiet(dir: TempDir, key: Option<PublicKey>, args: &[&str]) -> Self {
+        let captures = Captures::none(dir.path());
+        let (state, log) = (dir.path().join("server"), dir.path().join("log"));
+        let mut all = vec!["--listen", "127.0.0.1:0", "--json", "--state", state.to_str().unwrap()];
+        all.extend(if key.is_some() { None } else { Some("--insecure") });
+        all.extend(args);
+        let place = Place::default();
+        let mut daemon = command(CISTERND, &all);
+        let process = Daemon::of(&place, daemon.stderr(File::create(log).unwrap()));
+        let args = all.into_iter().map(ToOwned::to_owned).collect();
+        Self::of(process, captures, key, place, args, dir)
+    }
+
+    /// Admits a key of a host to everything, if the server speaks sealed; gives it.
+    pub fn admit(&self, name: &str) -> Option<SealedBy> {
+        let agent = SecretKey::from_bytes(seed().unwrap());
+        self.admit_key(name, &agent.public().to_text(Role::Agent));
+        self.key.map(|server| SealedBy { agent, server })
+    }
+
+    /// Makes a key in a file and admits it to everything, if the server speaks sealed; gives the options that name it.
+    pub(crate) fn key_options(&self, name: &str) -> Vec<String> {
+        let Some(server) = self.key else { return Vec::new() };
+        let file = self.dir.path().join(format!("{name}.key"));
+        let file = file.to_str().unwrap();
+        let made = command(CISTERN, &["key", "new", file, "--json"]).output().unwrap();
+        let made: Value = serde_json::from_slice(&made.stdout).unwrap_or_else(|_| panic!("{}", said(&made)));
+        self.admit_key(name, made["public"].as_str().unwrap());
+        ["--key-file", file, "--server-key", &server.to_text(Role::Server)].map(ToOwned::to_owned).to_vec()
+    }
+
+    fn admit_key(&self, name: &str, public: &str) {
+        for args in [&["add", name, "--key", public][..], &["grant", name, "1=rwlo"]].iter().filter(|_| self.key.is_some()) {
+            let done = command(CISTERN, &[&["admin"], *args, &["--control", self.control.to_str().unwrap()]].concat()).output().unwrap();
+            assert!(done.status.success(), "{args:?}: {}", said(&done));
+        }
     }
 
     /// A server that is not told that it is the first of its cluster.
@@ -89,11 +157,16 @@ impl Server {
         let capture = captures.switch("server");
         let with_capture: Vec<_> = all.iter().copied().chain(capture.iter().map(String::as_str)).collect();
         let process = Daemon::start(place, CISTERND, &with_capture);
+        let args = all.into_iter().map(ToOwned::to_owned).collect();
+        Self::of(process, captures, None, place.clone(), args, dir)
+    }
+
+    fn of(process: Daemon, captures: Captures, key: Option<PublicKey>, place: Place, mut args: Vec<String>, dir: TempDir) -> Self {
         let address: SocketAddr = process.ready["listen"][0].as_str().unwrap().parse().unwrap();
         let control = process.ready["control"].as_str().unwrap().into();
-        let mut args: Vec<_> = all.into_iter().map(ToOwned::to_owned).collect();
+        // When it is started again it listens there.
         args[1] = address.to_string();
-        Self { process, address, captures, control, place: place.clone(), args, dir }
+        Self { process, address, captures, control, key, place, args, dir }
     }
 
     /// Starts it again, after it was killed or ended, on the same address and the same store.
