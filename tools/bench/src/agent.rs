@@ -5,21 +5,19 @@
 //! and the floor that the server insists on (section 11.2). Place: below `traffic`, above the socket; `opening` makes it by a handshake.
 //! Leaves to others: what is asked and when, and what answers mean.
 
+use cistern_testkit::session::WireSession;
 use cistern_wire::limits::DATAGRAM_DEFAULT;
-use cistern_wire::{Ask, Header, Packer, SessionId};
+use cistern_wire::{Ask, SessionId};
 use std::collections::VecDeque;
 
 /// One agent's standing on the wire.
 #[derive(Debug)]
 pub(crate) struct Agent {
     /// Its session.
-    pub(crate) session: SessionId,
+    pub(crate) wire: WireSession,
     /// Which of the generator's sockets it sends by.
     pub(crate) line: usize,
-    /// Most requests outstanding.
-    window: u16,
-    /// The last packet number, nonce and serial used.
-    packet: u64,
+    /// The last nonce and serial used.
     nonce: u64,
     serial: u64,
     /// Nonces awaited, in order: few, or answered nearly in order.
@@ -28,15 +26,20 @@ pub(crate) struct Agent {
 
 impl Agent {
     /// The agent of a session: its first control message is CONFIRM.
-    pub(crate) const fn new(session: SessionId, line: usize, window: u16) -> Self {
-        Self { session, line, window, packet: 0, nonce: 0, serial: 1, awaited: VecDeque::new() }
+    pub(crate) const fn new(wire: WireSession, line: usize) -> Self {
+        Self { wire, line, nonce: 0, serial: 1, awaited: VecDeque::new() }
+    }
+
+    /// The session's name.
+    pub(crate) const fn session(&self) -> SessionId {
+        self.wire.id
     }
 
     /// The beginning of the next request; `None` while the window is full.
     pub(crate) fn ask(&mut self) -> Option<Ask> {
         let nonce = self.nonce + 1;
         let floor = self.awaited.front().copied().unwrap_or(nonce);
-        let back = u16::try_from(nonce - floor).ok().filter(|back| *back < self.window)?;
+        let back = u16::try_from(nonce - floor).ok().filter(|back| *back < self.wire.window)?;
         self.nonce = nonce;
         self.awaited.push_back(nonce);
         Some(Ask { nonce, back, limit: LIMIT })
@@ -69,12 +72,7 @@ impl Agent {
 
     /// Makes a datagram of as many of the encoded messages as it has room for, at least one; gives its packet number and how many.
     pub(crate) fn pack_first<'m>(&mut self, messages: impl IntoIterator<Item = &'m [u8]>, buf: &mut Vec<u8>) -> (u64, usize) {
-        self.packet += 1;
-        let header = Header { from_server: false, session: self.session, packet: self.packet };
-        let mut packer = Packer::new(buf, header, DATAGRAM_DEFAULT);
-        let packed = messages.into_iter().take_while(|message| packer.push_encoded(message)).count();
-        packer.finish();
-        (self.packet, packed)
+        self.wire.pack(messages, buf)
     }
 }
 
@@ -89,7 +87,7 @@ mod tests {
 
     #[test]
     fn floor_stays_at_the_oldest_request_and_the_window_is_kept() {
-        let mut agent = Agent::new(SessionId(7), 0, 3);
+        let mut agent = Agent::new(WireSession::plain(SessionId(7), 3), 0);
         let mut ask = || agent.ask().map(|ask| (ask.nonce, ask.floor()));
         assert_eq!((ask(), ask(), ask(), ask()), (Some((1, 1)), Some((2, 1)), Some((3, 1)), None));
         agent.answered(2);
@@ -100,7 +98,7 @@ mod tests {
 
     #[test]
     fn datagram_takes_the_messages_that_it_has_room_for_in_order() {
-        let mut agent = Agent::new(SessionId(7), 0, 64);
+        let mut agent = Agent::new(WireSession::plain(SessionId(7), 64), 0);
         let ask = || GetAttr { ask: Ask { nonce: 1, back: 0, limit: LIMIT }, object: ObjectId(1), want: Want::Nothing };
         let messages = vec![Message::from(ask()).to_bytes(); 64];
         let mut buf = Vec::new();
@@ -112,7 +110,7 @@ mod tests {
 
     #[test]
     fn every_datagram_is_valid_and_has_a_packet_number_of_its_own() {
-        let mut agent = Agent::new(SessionId(7), 0, 64);
+        let mut agent = Agent::new(WireSession::plain(SessionId(7), 64), 0);
         let message = Message::from(GetAttr { ask: agent.ask().unwrap(), object: ObjectId(1), want: Want::Nothing });
         let mut buf = Vec::new();
         for packet in 1..=3 {

@@ -191,6 +191,37 @@ const AIMS: &[Aim] = &[
         10.0,
         From::Run("burst", |load| load == "10,000 locks, 16 agents, window 4096", "ms"),
     ),
+    aim(
+        "P10",
+        "one request per datagram, 256 agents at once, server CPU: sealed / plain",
+        AtMost,
+        1.25,
+        From::Run("echo", is_crowd, "sealed_over_plain"),
+    ),
+    aim(
+        "P10",
+        "one request per datagram, 1 in flight (waking included): sealed / plain",
+        AtMost,
+        1.25,
+        From::Run("echo", is_one, "sealed_over_plain"),
+    ),
+    aim(
+        "P10",
+        "16 or more of an agent in flight, server CPU: sealed / plain",
+        AtMost,
+        1.15,
+        From::Run("echo", is_packed, "sealed_over_plain"),
+    ),
+    aim("P10", "a sealed handshake: CPU of the loop, µs", AtMost, 30.0, From::Run("handshakes", |load| load == "sealed", "loop_us")),
+    aim(
+        "P10",
+        "a sealed session: bytes more than a plain one",
+        AtMost,
+        160.0,
+        From::Run("handshakes", |load| load == "sealed", "bytes_more"),
+    ),
+    aim("P11", "a victim beside an attacker, p99, ms", AtMost, 50.0, From::Run("attacked", is_attacked, "p99_ms")),
+    aim("P11", "the same: leases lost", AtMost, 0.0, From::Run("attacked", is_attacked, "leases_lost")),
 ];
 
 /// The load of the lock that is held here and taken again, each call with a reading of the clocks.
@@ -222,6 +253,11 @@ fn is_beside_redis(load: &str) -> bool {
     load.starts_with("lock, pipelined")
 }
 
+/// A victim, and not one that was left alone.
+fn is_attacked(load: &str) -> bool {
+    !load.ends_with("alone")
+}
+
 fn is_idle(load: &str) -> bool {
     load.starts_with("idle")
 }
@@ -246,7 +282,7 @@ fn is_tenth(load: &str) -> bool {
 /// An aim and what this run says of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Verdict {
-    /// P1 to P9.
+    /// P1 to P11.
     aim: &'static str,
     what: &'static str,
     good: Good,

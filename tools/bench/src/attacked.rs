@@ -1,98 +1,135 @@
-//! One agent that asks little beside a host that asks without end: what the victim notices.
+//! A victim beside a host that attacks: what the victim notices, in clear and sealed.
 //!
-//! Decides the attacks: requests of little work, and lists of locks with places far down, from another address of loopback, as fast as one thread
-//! sends them. The victim's requests come at fixed ticks, so one that had to wait counts in full. Place: a workload, over `cases`.
-//! Leaves to others: whose turn it is (the server's `scheduler`), whether leases hold (`tests/system`).
+//! Decides the victim: a lock, a lease of 2 s, and a write at each tick of a file that another program of its host reads, too. Its writes come at
+//! fixed ticks, so one that had to wait counts in full, with those that it held up. Each attack has a server of its own, `cisternd` as it is
+//! installed, on which the victim is alone at first. Place: a workload, over the client library; the attacks are those of the system's tests.
+//! Leaves to others: what an attack is (`cistern_testkit::attack`), whose turn it is (the server's `scheduler`).
 
-use crate::agent::LIMIT;
-use crate::cases::{Case, Plan, Side, Work};
-use crate::figures::Column;
-use crate::host::{Host, Role};
-use crate::opening::{self, TOGETHER};
+use crate::cases::Plan;
+use crate::figures::{count, per};
 use crate::progress::Progress;
 use crate::section::{Row, Section};
-use crate::traffic::Pace;
 use crate::trouble::Trouble;
-use cistern_wire::limits::{DATAGRAM_MAX, ROOT};
-use cistern_wire::{Ask, Datagram, GetAttr, ListLocks, Message, ObjectId, Want};
-use std::net::{Ipv4Addr, UdpSocket};
+use cistern_client::{Client, LockState};
+use cistern_testkit::attack::{Attack, Attacker};
+use cistern_testkit::{CISTERND, Server, program};
+use hdrhistogram::Histogram;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Another host than the victim's.
-const HOSTILE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-/// Sessions of the attacker, and the requests that each puts into a datagram.
-const SESSIONS: usize = 8;
-const PACKED: u64 = 30;
 /// From one request of the victim to the next.
 const TICK: Duration = Duration::from_millis(5);
+/// How often another program of its host reads what it writes.
+const READ: Duration = Duration::from_millis(20);
+/// An attack is felt in full after this: whoever keeps what it is asked for has been ended, and its host is known for it.
+const FIRST: Duration = Duration::from_secs(5);
+/// What the victim writes.
+const FILE: &str = "/job";
 
-/// What the attacker sends.
-#[derive(Clone, Copy)]
-enum Attack {
-    GetAttr,
-    ListLocks,
-}
-
-impl Attack {
-    /// The request of this nonce; nothing before it is awaited.
-    fn message(self, nonce: u64) -> Message<'static> {
-        let (ask, none) = (Ask { nonce, back: 0, limit: LIMIT }, ObjectId(0));
-        match self {
-            Self::GetAttr => GetAttr { ask, object: ObjectId(ROOT), want: Want::Nothing }.into(),
-            Self::ListLocks => ListLocks { ask, object: none, after_object: none, after_row: 0, places: true }.into(),
-        }
-    }
-}
-
-/// Measures the victim alone, then under each attack.
+/// Measures the victim alone and under each attack.
 pub(crate) fn run(plan: &Plan, progress: &Progress) -> Result<Section, Trouble> {
-    let mut section = Section::new("attacked", "getattr each 5 ms, while another host sends what it can");
-    let host = Host::start(Role::Server, plan.cores)?;
-    let address = host.address;
-    let case = Case { pace: Pace::Every(TICK), ..Case::one(Work::GetAttr) };
-    let mut victim = Side::on(host, Role::Server, &case, plan.cores)?;
-    progress.say("alone");
-    let alone = victim.rounds(plan)?;
-    for (name, attack) in [("requests of little work", Attack::GetAttr), ("lists of locks", Attack::ListLocks)] {
-        progress.say(name);
-        let socket = UdpSocket::bind((HOSTILE, 0)).map_err(Trouble::at("opening the attacker's socket"))?;
-        socket.connect(address).map_err(Trouble::at("connecting the attacker's socket"))?;
-        let over = AtomicBool::new(false);
-        let attacked: Column = thread::scope(|scope| {
-            let attacker = scope.spawn(|| send(&socket, attack, &over));
-            let column = victim.rounds(plan);
-            over.store(true, Relaxed);
-            attacker.join().expect("the attacker does not panic")?;
-            column
-        })?;
-        let ratio = attacked.p99_us.median / alone.p99_us.median.max(f64::MIN_POSITIVE);
-        section.rows.push(Row::new(format!("beside {name}")).with("p99_over_alone", "p99: attacked/alone", ratio).exchanges(&attacked));
+    if !program(CISTERND).exists() {
+        return Err(Trouble::Host { who: CISTERND, what: "is not built: build the package `cistern` in the same profile" });
     }
-    section.rows.push(Row::new("alone").exchanges(&alone));
-    Ok(section.note("What a victim notices is to stay within 50 ms."))
+    let mut section = Section::new("attacked", "a write each 5 ms under a lock with a lease of 2 s, while another host attacks");
+    for attack in Attack::ALL {
+        for sealed in [false, true] {
+            let name = format!("{}, {}", attack.name(), if sealed { "sealed" } else { "plain" });
+            progress.say(&name);
+            section.rows.extend(attacked(attack, sealed, &name, plan)?);
+        }
+    }
+    Ok(section
+        .note("p50, p99 and longest: of the victim, in the rounds that count. First: the longest of the 5 s before, in which an attack begins.")
+        .note("What a victim notices is to stay within 50 ms (p99), and no lease is lost."))
 }
 
-/// Sends until it is over: again and again as many requests as were answered last, whatever comes of them.
-fn send(socket: &UdpSocket, attack: Attack, over: &AtomicBool) -> Result<(), Trouble> {
-    let number = 1 << 20 | usize::from(matches!(attack, Attack::ListLocks)) << 10;
-    let mut agents = opening::open(socket, 0, number..number + SESSIONS, TOGETHER)?;
-    socket.set_nonblocking(true).map_err(Trouble::at("making a socket non-blocking"))?;
-    let (mut answered, mut bytes, mut answers) = ([0; SESSIONS], Vec::new(), [0; DATAGRAM_MAX]);
-    while !over.load(Relaxed) {
-        for (agent, answered) in agents.iter_mut().zip(&answered) {
-            let messages: Vec<_> = (1..=PACKED).map(|n| attack.message(answered + n).to_bytes()).collect();
-            agent.pack_first(messages.iter().map(Vec::as_slice), &mut bytes);
-            // A buffer that is full is no reason to wait.
-            let _full = socket.send(&bytes);
-        }
-        while let Ok(length) = socket.recv(&mut answers) {
-            let Ok(datagram) = Datagram::at_agent(&answers[..length]) else { continue };
-            let Some(at) = agents.iter().position(|agent| agent.session == datagram.header.session) else { continue };
-            let acks = datagram.messages().filter_map(|message| if let Message::Ack(ack) = message { Some(ack.nonce) } else { None });
-            answered[at] = acks.fold(answered[at], u64::max);
-        }
+/// A victim and what happened to it.
+struct Victim {
+    client: Client,
+    beside: Client,
+}
+
+/// Latencies of a span.
+struct Latencies {
+    ns: Histogram<u64>,
+    /// Writes that were refused: by a disk that is full, say.
+    refused: u64,
+}
+
+fn attacked(attack: Attack, sealed: bool, name: &str, plan: &Plan) -> Result<[Row; 2], Trouble> {
+    let wrong = |error: cistern_client::Error| Trouble::starting("using the client library")(error);
+    let server = Server::attacked(attack, sealed, "2s");
+    let by = server.admit("victim");
+    let client = || {
+        let builder = Client::builder().insecure().server(server.address.to_string());
+        let builder = if let Some(by) = &by { builder.key(by.agent.clone(), by.server) } else { builder };
+        builder.connect().map_err(wrong)
+    };
+    let victim = Victim { client: client()?, beside: client()? };
+    victim.client.write(FILE, "made").wait().map_err(wrong)?;
+    let guard = victim.client.lock(FILE).wait().map_err(wrong)?;
+    let session = || victim.client.lease().map(|lease| lease.session).map_err(wrong);
+    let (span, over, opened) = (plan.span * plan.rounds, AtomicBool::new(false), session()?);
+    victim.asks(plan.span);
+    let alone = victim.asks(span);
+    let mut attacker = Attacker::new(attack, server.address, server.admit("hostile"), &FILE[1..], false);
+    let (first, under, turns) = thread::scope(|scope| {
+        let attacker = scope.spawn(|| {
+            let mut turns = 0_u64;
+            while !over.load(Relaxed) {
+                attacker.turn();
+                turns += 1;
+            }
+            turns
+        });
+        let (first, under) = (victim.asks(FIRST), victim.asks(span));
+        over.store(true, Relaxed);
+        (first, under, attacker.join().expect("the attacker does not panic"))
+    });
+    let lost = u64::from(session()? != opened || guard.state() != LockState::Certain);
+    let p99 = |seen: &Latencies| count(seen.ns.value_at_quantile(0.99));
+    let attacked = row(Row::new(name.to_owned()), &under)
+        .with("p99_over_alone", "p99: attacked/alone", p99(&under) / p99(&alone).max(1.0))
+        .with("first_ms", "first ms", count(first.ns.max()) / 1e6)
+        .with("leases_lost", "leases lost", lost)
+        .with("turns", "turns/s", per(turns, 1) / (FIRST + span).as_secs_f64());
+    Ok([attacked, row(Row::new(format!("  {name}, alone")), &alone)])
+}
+
+fn row(row: Row, seen: &Latencies) -> Row {
+    let ms = |ns: u64| count(ns) / 1e6;
+    row.with("p50_ms", "p50 ms", ms(seen.ns.value_at_quantile(0.5)))
+        .with("p99_ms", "p99 ms", ms(seen.ns.value_at_quantile(0.99)))
+        .with("max_ms", "longest ms", ms(seen.ns.max()))
+        .with("writes", "writes", seen.ns.len())
+        .with("refused", "refused", seen.refused)
+}
+
+impl Victim {
+    /// Writes at every tick for `span`, while the other program reads.
+    fn asks(&self, span: Duration) -> Latencies {
+        let mut seen = Latencies { ns: Histogram::new(3).expect("three digits are a valid precision"), refused: 0 };
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    // Whatever comes of it: it is what others keep in their caches.
+                    let _ = self.beside.read(FILE).wait();
+                    thread::sleep(READ);
+                }
+            });
+            let (begun, mut tick) = (Instant::now(), Instant::now());
+            // What was due within the span is asked, however late.
+            while tick - begun < span {
+                thread::sleep(tick.saturating_duration_since(Instant::now()));
+                seen.refused += u64::from(self.client.write(FILE, "still here").wait().is_err());
+                seen.ns.saturating_record(u64::try_from(tick.elapsed().as_nanos()).unwrap_or(u64::MAX));
+                tick += TICK;
+            }
+            over.store(true, Relaxed);
+        });
+        seen
     }
-    Ok(())
 }

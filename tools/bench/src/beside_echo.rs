@@ -1,7 +1,7 @@
 //! Requests beside a plain UDP echo of the same bytes.
 //!
 //! Decides the cases: one request a datagram from one agent and from many (P1, P3), and several requests of one agent in a datagram
-//! beside an echo of one (P2). Place: a workload, over `cases`. Invariant: every row has its echo, measured in turn with it; the control
+//! beside an echo of one (P2), each of them sealed, too (P10). Place: a workload, over `cases`. Invariant: every row has its echo, measured in turn with it; the control
 //! has the echo on both sides, and its distance from 1 is the noise of the run.
 //! Leaves to others: more loads without an echo (`loads`).
 
@@ -42,21 +42,22 @@ const fn crowd() -> Case {
 
 /// Measures all cases and the control.
 pub(crate) fn run(in_flight: usize, plan: &Plan, progress: &Progress) -> Result<Section, Trouble> {
-    let mut section =
-        Section::new("echo", "requests beside a plain UDP echo of the same bytes, one datagram each; server CPU, A B A B in one run");
+    let mut section = Section::new(
+        "echo",
+        "requests beside a plain UDP echo of the same bytes, one datagram each, plain and sealed; server CPU, A B C A B C in one run",
+    );
     for case in cases(in_flight) {
         progress.say(&case.name());
-        let compared = server_and_echo(&case, plan)?;
-        section.rows.push(row(&compared));
-        section.rows.push(echo_row(&compared));
+        let [compared, sealed] = server_and_echo(&case, plan)?;
+        section.rows.extend([row(&compared), echo_row(&compared), sealed_row(&sealed)]);
     }
     progress.say("control");
     let sides = [Side::start(Role::Echo, &crowd(), plan.cores)?, Side::start(Role::Echo, &crowd(), plan.cores)?];
     let control = compare(CONTROL.to_owned(), sides, plan)?;
     section.rows.push(row(&control));
-    Ok(section.note(
-        "echo/ours: server CPU of the echo divided by ours, each pair of rounds by itself. 1 would be a protocol that costs nothing.",
-    ))
+    Ok(section
+        .note("echo/ours: server CPU of the echo divided by ours, each pair of rounds by itself. 1 would be a protocol that costs nothing.")
+        .note("sealed/plain: server CPU of the sealed server divided by that of the one that speaks in clear, in the same way."))
 }
 
 /// The control's line: what the ratio is where nothing differs.
@@ -68,6 +69,14 @@ fn row(compared: &Comparison) -> Row {
         .with("echo_over_server", "echo/ours", *ratio)
         .with("server_over_echo", "ours/echo", inverse.median)
         .with("p50_over_echo", "p50: ours/echo", p50.median)
+        .exchanges(base)
+}
+
+fn sealed_row(compared: &Comparison) -> Row {
+    let Comparison { name, base, inverse, p50, .. } = compared;
+    Row::new(name)
+        .with("sealed_over_plain", "sealed/plain", *inverse)
+        .with("p50_over_plain", "p50: sealed/plain", p50.median)
         .exchanges(base)
 }
 

@@ -9,7 +9,7 @@ use crate::aims::HELD;
 use crate::cases::Plan;
 use crate::figures::{Spread, count};
 use crate::fleet::Member;
-use crate::host::{Host, Role};
+use crate::host::{Host, Role, Setup};
 use crate::progress::Progress;
 use crate::section::{Row, Section};
 use crate::trouble::Trouble;
@@ -49,7 +49,9 @@ pub(crate) fn run(plan: &Plan, progress: &Progress) -> Result<Section, Trouble> 
     let clocks = (0..rounds).map(|_| timed(|| (0..TOGETHER).for_each(|_| _ = black_box(clock.now()))));
     section.rows.push(Row::new("(one reading of the two lease clocks)").with("ns", "ns/call", spread(clocks.collect())));
     progress.say("cached answers through the client library");
-    section.rows.extend(by_client(plan, rounds)?);
+    for sealed in [false, true] {
+        section.rows.extend(by_client(plan, rounds, sealed)?);
+    }
     Ok(section)
 }
 
@@ -146,10 +148,13 @@ fn locks(member: &mut Member, rounds: usize, files: &[ObjectId], with_clock: boo
 
 /// The same as an application calls it, from another thread than the agent's, with its clock reads. At a server of its own: the agent
 /// measured before stands still, and would not give back what it has.
-fn by_client(plan: &Plan, rounds: usize) -> Result<Vec<Row>, Trouble> {
-    let host = Host::start(Role::Server, plan.cores)?;
+fn by_client(plan: &Plan, rounds: usize, sealed: bool) -> Result<Vec<Row>, Trouble> {
+    let host = Host::start_with(Role::Server, plan.cores, &Setup { sealed, ..Setup::default() })?;
     let wrong = |error: cistern_client::Error| Trouble::starting("using the client library")(error);
-    let client = Client::builder().insecure().server(host.address.to_string()).connect().map_err(wrong)?;
+    let builder = Client::builder().insecure().server(host.address.to_string());
+    let builder = if let Some(by) = host.sealed_by() { builder.key(by.agent, by.server) } else { builder };
+    let client = builder.connect().map_err(wrong)?;
+    let library = if sealed { "client library, sealed" } else { "client library" };
     let paths: Vec<String> = (0..FILES).map(|number| format!("/d/file-{number}")).collect();
     client.create_dir("/d").wait().map_err(wrong)?;
     for path in &paths {
@@ -176,7 +181,8 @@ fn by_client(plan: &Plan, rounds: usize) -> Result<Vec<Row>, Trouble> {
         found.map_err(wrong)?;
     }
     let after = Sent::of_client(&client).map_err(wrong)?;
-    let stat = messages(Row::new("client library: stat by path").with("ns", "ns/call", spread(times)), before, after, rounds * TOGETHER);
+    let stat =
+        messages(Row::new(format!("{library}: stat by path")).with("ns", "ns/call", spread(times)), before, after, rounds * TOGETHER);
     let opened: Vec<File> = paths.iter().map(|path| client.open(path).wait()).collect::<Result<_, _>>().map_err(wrong)?;
     for path in &paths {
         client.lock(path).wait().map_err(wrong)?;
@@ -199,12 +205,12 @@ fn by_client(plan: &Plan, rounds: usize) -> Result<Vec<Row>, Trouble> {
         }
         let (after, calls) = (Sent::of_client(&client).map_err(wrong)?, rounds * paths.len());
         let [lock, unlock] = if of_open_files {
-            ["client library: lock again, of an open file", "client library: unlock of it, an open file"]
+            ["lock again, of an open file", "unlock of it, an open file"]
         } else {
-            ["client library: lock again that the host has", "client library: unlock of it"]
+            ["lock again that the host has", "unlock of it"]
         };
-        rows.push(messages(Row::new(lock).with("ns", "ns/call", spread(taking)), before, after, calls));
-        rows.push(messages(Row::new(unlock).with("ns", "ns/call", spread(giving)), before, after, calls));
+        rows.push(messages(Row::new(format!("{library}: {lock}")).with("ns", "ns/call", spread(taking)), before, after, calls));
+        rows.push(messages(Row::new(format!("{library}: {unlock}")).with("ns", "ns/call", spread(giving)), before, after, calls));
     }
     Ok(rows)
 }

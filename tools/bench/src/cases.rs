@@ -1,6 +1,6 @@
 //! A load, how it is set up, and how it runs on two sides.
 //!
-//! Decides what a case is and the order of rounds: side A, side B, side A, side B, after one round of each that does not count.
+//! Decides what a case is and the order of rounds: each side in turn, again and again, after one round of each that does not count.
 //! Place: called by the workloads, over `host` and `traffic`. Invariant: both sides of a case are asked the same by the same sockets at
 //! the same pace. Leaves to others: which cases there are (`beside_echo`, `loads`), the exchange itself (`traffic`), the arithmetic
 //! (`figures`).
@@ -9,11 +9,12 @@ use crate::agent::Agent;
 use crate::cores::Cores;
 use crate::crowd::{Crowd, Draw, GROUP};
 use crate::figures::{Column, Round, Spread, p50_ratio, ratio};
-use crate::host::{Host, Role};
+use crate::host::{Host, Role, Setup};
 use crate::opening;
 use crate::slot::{Step, file_name};
 use crate::traffic::{Idle, Manner, Pace, Traffic, slots};
 use crate::trouble::Trouble;
+use cistern_testkit::session::{SealedBy, WireSession};
 use cistern_wire::limits::ROOT;
 use cistern_wire::{ObjectId, SessionId};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -111,7 +112,7 @@ pub(crate) struct Comparison {
     pub(crate) name: String,
     /// The server as it is, or with few sessions.
     pub(crate) base: Column,
-    /// The echo, or the server with many sessions.
+    /// The echo, the server with many sessions, or the one that speaks in clear.
     pub(crate) other: Column,
     /// CPU per exchange: other / base.
     pub(crate) ratio: Spread,
@@ -121,25 +122,44 @@ pub(crate) struct Comparison {
     pub(crate) p50: Spread,
 }
 
-/// Measures the server beside the echo.
-pub(crate) fn server_and_echo(case: &Case, plan: &Plan) -> Result<Comparison, Trouble> {
-    let sides = [Side::start(Role::Server, case, plan.cores)?, Side::start(Role::Echo, case, plan.cores)?];
-    compare(case.name(), sides, plan)
+/// Measures the server beside the echo, and the sealed server beside the one that speaks in clear.
+pub(crate) fn server_and_echo(case: &Case, plan: &Plan) -> Result<[Comparison; 2], Trouble> {
+    let sealed = Host::start_with(Role::Server, plan.cores, &Setup { sealed: true, ..Setup::default() })?;
+    let sealed = Side::on(sealed, Role::Server, case, plan.cores)?;
+    let sides = [Side::start(Role::Server, case, plan.cores)?, Side::start(Role::Echo, case, plan.cores)?, sealed];
+    let [server, echo, sealed] = rounds_of(sides, plan)?;
+    Ok([Comparison::of(case.name(), &server, &echo), Comparison::of(format!("sealed {}", case.name()), &sealed, &server)])
 }
 
 /// Measures side A beside side B.
-pub(crate) fn compare(name: String, [mut a, mut b]: [Side; 2], plan: &Plan) -> Result<Comparison, Trouble> {
-    a.round(plan.span)?;
-    b.round(plan.span)?;
-    let (mut rounds_a, mut rounds_b) = (Vec::new(), Vec::new());
-    for _ in 0..plan.rounds {
-        rounds_a.push(a.round(plan.span)?);
-        rounds_b.push(b.round(plan.span)?);
+pub(crate) fn compare(name: String, sides: [Side; 2], plan: &Plan) -> Result<Comparison, Trouble> {
+    let [a, b] = rounds_of(sides, plan)?;
+    Ok(Comparison::of(name, &a, &b))
+}
+
+/// All rounds of these sides, which take turns.
+fn rounds_of<const N: usize>(mut sides: [Side; N], plan: &Plan) -> Result<[Vec<Round>; N], Trouble> {
+    let mut rounds = [const { Vec::new() }; N];
+    for number in 0..=plan.rounds {
+        for (side, rounds) in sides.iter_mut().zip(&mut rounds) {
+            let round = side.round(plan.span)?;
+            // The first does not count.
+            if number > 0 {
+                rounds.push(round);
+            }
+        }
     }
-    let columns = Column::of(&rounds_a).zip(Column::of(&rounds_b));
-    let ratios = ratio(&rounds_b, &rounds_a).zip(ratio(&rounds_a, &rounds_b)).zip(p50_ratio(&rounds_a, &rounds_b));
-    let ((base, other), ((ratio, inverse), p50)) = columns.zip(ratios).expect("the command line lets no plan without rounds through");
-    Ok(Comparison { name, base, other, ratio, inverse, p50 })
+    Ok(rounds)
+}
+
+impl Comparison {
+    /// Of the rounds of side A and side B.
+    fn of(name: String, a: &[Round], b: &[Round]) -> Self {
+        let columns = Column::of(a).zip(Column::of(b));
+        let ratios = ratio(b, a).zip(ratio(a, b)).zip(p50_ratio(a, b));
+        let ((base, other), ((ratio, inverse), p50)) = columns.zip(ratios).expect("the command line lets no plan without rounds through");
+        Self { name, base, other, ratio, inverse, p50 }
+    }
 }
 
 /// A process under test and the load on it.
@@ -159,7 +179,7 @@ impl Side {
         let lines = if case.own_sockets { case.agents } else { 1 };
         let sockets = (0..lines).map(|_| connected(&host)).collect::<Result<Vec<_>, _>>()?;
         let mut agents = match role {
-            Role::Server | Role::Durable => open_sessions(case, &sockets)?,
+            Role::Server | Role::Durable => open_sessions(case, &sockets, host.sealed_by().as_ref())?,
             Role::Echo => invent_sessions(case),
         };
         let mut steps = Vec::with_capacity(case.in_flight);
@@ -246,13 +266,13 @@ pub(crate) fn connected(host: &Host) -> Result<UdpSocket, Trouble> {
     Ok(socket)
 }
 
-fn open_sessions(case: &Case, sockets: &[UdpSocket]) -> Result<Vec<Agent>, Trouble> {
+fn open_sessions(case: &Case, sockets: &[UdpSocket], sealed: Option<&SealedBy>) -> Result<Vec<Agent>, Trouble> {
     if !case.own_sockets {
-        return opening::open(&sockets[0], 0, 0..case.agents, opening::TOGETHER);
+        return opening::open(&sockets[0], 0, 0..case.agents, opening::TOGETHER, sealed);
     }
     let mut agents = Vec::with_capacity(case.agents);
     for (line, socket) in sockets.iter().enumerate() {
-        agents.extend(opening::open(socket, line, line..line + 1, opening::TOGETHER)?);
+        agents.extend(opening::open(socket, line, line..line + 1, opening::TOGETHER, sealed)?);
     }
     Ok(agents)
 }
@@ -260,5 +280,5 @@ fn open_sessions(case: &Case, sockets: &[UdpSocket]) -> Result<Vec<Agent>, Troub
 /// The echo knows no sessions; its load has as many, so that the bytes are the same.
 fn invent_sessions(case: &Case) -> Vec<Agent> {
     let line = |number| if case.own_sockets { number } else { 0 };
-    (0..case.agents).map(|number| Agent::new(SessionId(number as u64 + 1), line(number), WINDOW)).collect()
+    (0..case.agents).map(|number| Agent::new(WireSession::plain(SessionId(number as u64 + 1), WINDOW), line(number))).collect()
 }

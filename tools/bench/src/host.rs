@@ -7,7 +7,9 @@
 
 use crate::cores::Cores;
 use crate::trouble::Trouble;
+use cistern_seal::SecretKey;
 use cistern_testkit::Process;
+use cistern_testkit::session::SealedBy;
 use nix::errno::Errno;
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
@@ -77,12 +79,15 @@ pub(crate) struct Setup {
     /// For how long it looks at its socket before it sleeps, in microseconds
     #[arg(long)]
     pub(crate) spin_us: Option<u64>,
+    /// It speaks sealed, under the bench's own keys
+    #[arg(long)]
+    pub(crate) sealed: bool,
 }
 
 impl Setup {
     /// As the words of a command line.
     fn words(&self) -> Vec<OsString> {
-        let Self { core, store_dir, capture, tau_ms, last_heard, no_rescue, window, room, spin_us } = self;
+        let Self { core, store_dir, capture, tau_ms, last_heard, no_rescue, window, room, spin_us, sealed } = self;
         let mut words: Vec<OsString> = Vec::new();
         let mut say = |name: &str, value: Option<OsString>| words.extend(value.into_iter().flat_map(|value| [name.into(), value]));
         say("--core", core.map(|core| core.to_string().into()));
@@ -94,14 +99,25 @@ impl Setup {
         say("--spin-us", spin_us.map(|spin| spin.to_string().into()));
         words.extend(last_heard.then(|| "--last-heard".into()));
         words.extend(no_rescue.then(|| "--no-rescue".into()));
+        words.extend(sealed.then(|| "--sealed".into()));
         words
     }
+}
+
+/// The keys of sealed servers under test, and of who asks them: on loopback, for as long as the bench runs.
+pub(crate) const SERVER_KEY: u8 = 0x5E;
+pub(crate) const AGENT_KEY: u8 = 0xA6;
+
+/// The key that is made of this byte.
+pub(crate) fn key(of: u8) -> SecretKey {
+    SecretKey::from_bytes([of; 32])
 }
 
 /// A running process under test; ended when dropped.
 #[derive(Debug)]
 pub(crate) struct Host {
     role: Role,
+    sealed: bool,
     process: Process,
     /// Where it takes datagrams.
     pub(crate) address: SocketAddr,
@@ -153,7 +169,7 @@ impl Host {
         command.args(["under-test", role.name()]).args(setup.words()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let process = Process::spawn(&mut command).map_err(Trouble::at("starting a process under test"))?;
         match process.line().and_then(|line| line.parse().ok()) {
-            Some(address) => Ok(Self { role, process, address }),
+            Some(address) => Ok(Self { role, sealed: setup.sealed, process, address }),
             None => Err(Trouble::Host { who: role.name(), what: "did not say its address" }),
         }
     }
@@ -171,6 +187,20 @@ impl Host {
     /// Its number.
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_raw(self.process.id().cast_signed())
+    }
+
+    /// By what sessions with it are sealed; none: it speaks in clear.
+    pub(crate) fn sealed_by(&self) -> Option<SealedBy> {
+        self.sealed.then(|| SealedBy { agent: key(AGENT_KEY), server: key(SERVER_KEY).public() })
+    }
+
+    /// CPU time of the thread that turns the machine, in nanoseconds.
+    pub(crate) fn loop_ns(&self) -> Result<u64, Trouble> {
+        // The first thread: the one whose number is the process's.
+        let pid = self.pid();
+        let stat = fs::read_to_string(format!("/proc/{pid}/task/{pid}/schedstat")).map_err(Trouble::at("reading /proc"))?;
+        let ns = stat.split(' ').next().and_then(|ns| ns.parse().ok());
+        ns.ok_or(Trouble::Host { who: self.role.name(), what: "has a thread whose CPU time cannot be read" })
     }
 
     /// Memory that it has resident, in bytes.
@@ -233,6 +263,7 @@ mod tests {
             window: Some(4_096),
             room: Some(10_000),
             spin_us: Some(50),
+            sealed: true,
         };
         let words = [vec![OsString::from("x")], set.words()].concat();
         let read = <Read as clap::Parser>::try_parse_from(words).unwrap();

@@ -49,7 +49,7 @@ fn open(sessions: usize, host: &Host) -> Result<(Vec<UdpSocket>, Vec<Agent>), Tr
     let (mut sockets, mut agents) = (Vec::new(), Vec::with_capacity(sessions));
     for (line, start) in (0..sessions).step_by(sessions.div_ceil(SOCKETS)).enumerate() {
         let socket = connected(host)?;
-        agents.extend(opening::open(&socket, line, start..sessions.min(start + sessions.div_ceil(SOCKETS)), opening::TOGETHER)?);
+        agents.extend(opening::open(&socket, line, start..sessions.min(start + sessions.div_ceil(SOCKETS)), opening::TOGETHER, None)?);
         sockets.push(socket);
     }
     Ok((sockets, agents))

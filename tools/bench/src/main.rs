@@ -2,7 +2,7 @@
 //!
 //! Decides the command line and the order of a run. This process is the load generator; the server and the echo run in processes of
 //! their own, started from this program (`host`, `under_test`). Each workload is a file that gives a `section` of figures; `aims` holds
-//! them against P1 to P9, `report` prints. docs/performance.md says how to read it.
+//! them against P1 to P11, `report` prints. docs/performance.md says how to read it.
 //! Exit status: 0 whatever was measured, 1 if something could not be, 2 for a wrong command line.
 
 mod agent;
@@ -21,6 +21,7 @@ mod echo;
 mod failover;
 mod figures;
 mod fleet;
+mod handshakes;
 mod holder;
 mod host;
 mod idle;
@@ -199,6 +200,8 @@ workloads! {
     Loads, pinned => |args, plan, progress| one(loads::run(&args.rate, plan, progress));
     /// Requests among many sessions and their locks, drawn at random, beside few (P6)
     Sessions, pinned => |args, plan, progress| one(sessions::run(sessions::Size::of(args.most_sessions, args.locks), plan, progress));
+    /// Sessions opened, plain and sealed: CPU of the loop and of all threads, memory (P10)
+    Handshakes, pinned => |_, plan, progress| one(handshakes::run(plan, progress));
     /// Sessions that do nothing: datagrams, wake-ups and CPU of the server (P6)
     Idle, pinned => |args, plan, progress| one(idle::run(args.sessions as usize, plan, progress));
     /// One lock that several agents want at once: grants, demands, messages

@@ -4,14 +4,12 @@
 //! that ten thousand sessions are a matter of a second. Place: between the start of the server and `traffic`.
 //! Invariant: every wait here has a bound. Leaves to others: everything that is measured.
 
-use crate::agent::{Agent, LIMIT};
+use crate::agent::Agent;
 use crate::slot;
 use crate::trouble::Trouble;
+use cistern_testkit::session::{Addressee, Opening, SealedBy, Step};
 use cistern_wire::limits::{DATAGRAM_MAX, ROOT};
-use cistern_wire::{
-    AgentId, Ask, Bytes8, Confirm, Create, Datagram, Header, Hello, List, Lock, LockWait, Message, Mode, ObjectId, Packer, Reply,
-    SessionId, Terms, Writer,
-};
+use cistern_wire::{AgentId, Ask, Bytes8, Create, Datagram, Lock, LockWait, Message, Mode, ObjectId, Reply, Terms};
 use std::io;
 use std::net::UdpSocket;
 use std::ops::Range;
@@ -28,27 +26,21 @@ const SILENCE_S: u64 = 5;
 /// Window asked for in HELLO where nothing else is said; the server's own may be smaller.
 const WINDOW: u16 = 64;
 
-/// A handshake under way.
-struct Handshake {
-    /// The agent's number in this run, from 0.
-    number: usize,
-    window: u16,
-    cookie: Vec<u8>,
-    /// Its session, as it was offered.
-    offered: Option<Agent>,
-    agent: Option<Agent>,
-}
-
-/// Opens a session for each of the agents numbered `numbers` by `socket`, the generator's socket number `line`, so many at a time.
-pub(crate) fn open(socket: &UdpSocket, line: usize, numbers: Range<usize>, together: usize) -> Result<Vec<Agent>, Trouble> {
+/// Opens a session for each of the agents numbered `numbers` by `socket`, the generator's socket number `line`, so many at a time; sealed by
+/// these keys, if there are any.
+pub(crate) fn open(
+    socket: &UdpSocket,
+    line: usize,
+    numbers: Range<usize>,
+    together: usize,
+    sealed: Option<&SealedBy>,
+) -> Result<Vec<Agent>, Trouble> {
     socket.set_read_timeout(Some(PATIENCE)).map_err(Trouble::at("setting a receive timeout"))?;
     let mut agents = Vec::with_capacity(numbers.len());
-    let mut packet = 0;
     for start in numbers.clone().step_by(together) {
         let end = numbers.end.min(start + together);
-        let mut handshakes: Vec<_> = (start..end).map(|number| Handshake::of(number, WINDOW)).collect();
-        open_together(socket, line, &mut handshakes, &mut packet)?;
-        agents.extend(handshakes.into_iter().filter_map(|handshake| handshake.agent));
+        let handshakes = (start..end).map(|number| handshake(number, WINDOW, sealed)).collect();
+        agents.extend(open_together(socket, line, handshakes)?);
     }
     Ok(agents)
 }
@@ -56,107 +48,53 @@ pub(crate) fn open(socket: &UdpSocket, line: usize, numbers: Range<usize>, toget
 /// Opens the session of the agent of that number, which asks for that window.
 pub(crate) fn open_with_window(socket: &UdpSocket, number: usize, window: u16) -> Result<Agent, Trouble> {
     socket.set_read_timeout(Some(PATIENCE)).map_err(Trouble::at("setting a receive timeout"))?;
-    let mut handshakes = [Handshake::of(number, window)];
-    open_together(socket, 0, &mut handshakes, &mut 0)?;
-    let [handshake] = handshakes;
-    Ok(handshake.agent.expect("handshakes that have ended have an agent"))
+    let mut agents = open_together(socket, 0, vec![handshake(number, window, None)])?;
+    Ok(agents.pop().expect("a handshake that has ended has an agent"))
 }
 
-fn open_together(socket: &UdpSocket, line: usize, handshakes: &mut [Handshake], packet: &mut u64) -> Result<(), Trouble> {
-    let (mut buf, mut opened) = (vec![0; DATAGRAM_MAX], 0);
+/// A handshake of the agent of this number, from 0: its own number is one higher.
+fn handshake(number: usize, window: u16, sealed: Option<&SealedBy>) -> Opening {
+    let id = number as u64 + 1;
+    let mut agent = [0xB5; 16];
+    agent[..8].copy_from_slice(&id.to_be_bytes());
+    Opening::new(AgentId(agent), id, window, b"bench", sealed.cloned())
+}
+
+/// Does all these handshakes, which have numbers in a row.
+fn open_together(socket: &UdpSocket, line: usize, handshakes: Vec<Opening>) -> Result<Vec<Agent>, Trouble> {
+    let first = handshakes.first().map_or(0, Opening::number);
+    let (mut buf, mut datagram, mut left) = (vec![0; DATAGRAM_MAX], Vec::new(), handshakes.len());
+    let mut handshakes: Vec<_> = handshakes.into_iter().map(|handshake| (handshake, None::<Agent>)).collect();
     for _ in 0..TRIES {
-        for handshake in handshakes.iter().filter(|handshake| handshake.agent.is_none()) {
-            say_hello(socket, handshake, packet)?;
+        for (handshake, _) in handshakes.iter_mut().filter(|(_, agent)| agent.is_none()) {
+            handshake.write(&mut datagram);
+            socket.send(&datagram).map_err(Trouble::at("opening a session"))?;
         }
         while let Some(bytes) = receive(socket, &mut buf)? {
-            opened += welcome_or_challenge(socket, line, handshakes, packet, bytes)?;
-            if opened == handshakes.len() {
-                return Ok(());
+            let at = match Addressee::of(bytes) {
+                Some(Addressee::Handshake(number)) => number.checked_sub(first).and_then(|at| usize::try_from(at).ok()),
+                Some(Addressee::Session(id)) => handshakes.iter().position(|(handshake, _)| handshake.offered() == Some(id)),
+                None => None,
+            };
+            let Some((handshake, agent)) = at.and_then(|at| handshakes.get_mut(at)).filter(|(_, agent)| agent.is_none()) else { continue };
+            match handshake.take(bytes) {
+                Step::Waits => {}
+                Step::Sends => {
+                    handshake.write(&mut datagram);
+                    socket.send(&datagram).map_err(Trouble::at("opening a session"))?;
+                }
+                Step::Open(session) => {
+                    *agent = Some(Agent::new(session, line));
+                    left -= 1;
+                }
+                Step::Refused(got) => return Err(Trouble::Answer { while_doing: "opening a session", expected: "WELCOME", got }),
+            }
+            if left == 0 {
+                return Ok(handshakes.into_iter().filter_map(|(_, agent)| agent).collect());
             }
         }
     }
     Err(Trouble::Silence { while_doing: "opening sessions", seconds: SILENCE_S })
-}
-
-/// Takes what came; gives how many sessions are open by it.
-fn welcome_or_challenge(
-    socket: &UdpSocket,
-    line: usize,
-    handshakes: &mut [Handshake],
-    packet: &mut u64,
-    bytes: &[u8],
-) -> Result<usize, Trouble> {
-    let refused = |got: &dyn std::fmt::Debug| Trouble::Answer {
-        while_doing: "opening a session",
-        expected: "CHALLENGE, WELCOME or OPENED",
-        got: format!("{got:?}"),
-    };
-    let datagram = Datagram::at_agent(bytes).map_err(|reason| refused(&reason))?;
-    let mut opened = 0;
-    for message in datagram.messages() {
-        // Those that are under way have numbers in a row.
-        let first = handshakes.first().map_or(0, Handshake::id);
-        let of = |number: u64| number.checked_sub(first).and_then(|at| usize::try_from(at).ok()).filter(|at| *at < handshakes.len());
-        match message {
-            Message::Challenge(challenge) => {
-                if let Some(at) = of(challenge.handshake).filter(|at| handshakes[*at].agent.is_none()) {
-                    handshakes[at].cookie = challenge.cookie.0.to_vec();
-                    say_hello(socket, &handshakes[at], packet)?;
-                }
-            }
-            Message::Welcome(welcome) => {
-                if let Some(at) = of(welcome.handshake).filter(|at| handshakes[*at].agent.is_none()) {
-                    let offered = handshakes[at].offered.take().filter(|agent| agent.session == welcome.session);
-                    let mut agent = offered.unwrap_or_else(|| Agent::new(welcome.session, line, welcome.window));
-                    let mut bytes = Writer::new();
-                    agent.pack(&Message::from(Confirm { serial: 1, former: List::of(&[]) }).to_bytes(), &mut bytes);
-                    socket.send(&bytes).map_err(Trouble::at("sending CONFIRM"))?;
-                    handshakes[at].offered = Some(agent);
-                }
-            }
-            Message::Opened(_) => {
-                let is_it =
-                    |handshake: &&mut Handshake| handshake.offered.as_ref().is_some_and(|agent| agent.session == datagram.header.session);
-                if let Some(handshake) = handshakes.iter_mut().find(is_it) {
-                    opened += 1;
-                    handshake.agent = handshake.offered.take();
-                }
-            }
-            other => return Err(refused(&other)),
-        }
-    }
-    Ok(opened)
-}
-
-impl Handshake {
-    const fn of(number: usize, window: u16) -> Self {
-        Self { number, window, cookie: Vec::new(), offered: None, agent: None }
-    }
-
-    /// The number of this handshake on the wire: not 0, and no other's.
-    const fn id(&self) -> u64 {
-        self.number as u64 + 1
-    }
-}
-
-fn say_hello(socket: &UdpSocket, handshake: &Handshake, packet: &mut u64) -> Result<(), Trouble> {
-    *packet += 1;
-    let mut agent = [0xB5; 16];
-    agent[..8].copy_from_slice(&handshake.id().to_be_bytes());
-    let hello = Hello {
-        window: handshake.window,
-        max_datagram: LIMIT,
-        label: Bytes8(b"bench"),
-        cookie: Bytes8(&handshake.cookie),
-        ..Hello::new(AgentId(agent), handshake.id())
-    };
-    let header = Header { from_server: false, session: SessionId(0), packet: *packet };
-    let mut datagram = Writer::new();
-    let mut packer = Packer::new(&mut datagram, header, usize::from(LIMIT));
-    packer.push(&Message::from(hello));
-    packer.finish();
-    socket.send(&datagram).map_err(Trouble::at("sending HELLO"))?;
-    Ok(())
 }
 
 /// Makes an empty file in the root directory; gives its object.
@@ -174,7 +112,7 @@ pub(crate) fn create(socket: &UdpSocket, agent: &mut Agent, name: &str) -> Resul
         ephemeral: false,
         terms: Terms::NONE,
     };
-    let object = exchange(socket, agent, &Message::from(create), DOING, |bytes| created(bytes, ask.nonce))?;
+    let object = exchange(socket, agent, &Message::from(create), DOING, |datagram| created(datagram, ask.nonce))?;
     agent.answered(ask.nonce);
     Ok(object)
 }
@@ -185,8 +123,8 @@ pub(crate) fn create_and_lock(socket: &UdpSocket, agent: &mut Agent, name: &str)
     let object = create(socket, agent, name)?;
     let ask = next_ask(agent, DOING)?;
     let lock = Lock { ask, object, mode: Mode::Exclusive, wait: LockWait::Try };
-    exchange(socket, agent, &Message::from(lock), DOING, |bytes| {
-        reply(bytes, ask.nonce, "GRANTED", |reply| matches!(reply, Reply::Granted(_)).then_some(()))
+    exchange(socket, agent, &Message::from(lock), DOING, |datagram| {
+        reply(datagram, ask.nonce, "GRANTED", |reply| matches!(reply, Reply::Granted(_)).then_some(()))
     })?;
     agent.answered(ask.nonce);
     Ok(())
@@ -196,7 +134,7 @@ pub(crate) fn create_and_lock(socket: &UdpSocket, agent: &mut Agent, name: &str)
 pub(crate) fn fill(socket: &UdpSocket, agent: &mut Agent, object: ObjectId) -> Result<(), Trouble> {
     const DOING: &str = "filling a file";
     let ask = next_ask(agent, DOING)?;
-    exchange(socket, agent, &Message::from(slot::write(ask, object)), DOING, |bytes| changed(bytes, ask.nonce))?;
+    exchange(socket, agent, &Message::from(slot::write(ask, object)), DOING, |datagram| changed(datagram, ask.nonce))?;
     agent.answered(ask.nonce);
     Ok(())
 }
@@ -211,15 +149,18 @@ fn exchange<T>(
     agent: &mut Agent,
     message: &Message<'_>,
     while_doing: &'static str,
-    mut look: impl FnMut(&[u8]) -> Result<Option<T>, Trouble>,
+    mut look: impl FnMut(&Datagram<'_>) -> Result<Option<T>, Trouble>,
 ) -> Result<T, Trouble> {
     let message = message.to_bytes();
-    let (mut datagram, mut buf) = (Writer::new(), vec![0; DATAGRAM_MAX]);
+    let (mut datagram, mut buf, mut text) = (Vec::new(), vec![0; DATAGRAM_MAX], Vec::new());
     for _ in 0..TRIES {
         agent.pack(&message, &mut datagram);
         socket.send(&datagram).map_err(Trouble::at("sending a request"))?;
         while let Some(bytes) = receive(socket, &mut buf)? {
-            if let Some(found) = look(bytes)? {
+            // What does not open is of a handshake: the second answer to what was sent twice.
+            if let Ok(datagram) = agent.wire.open(bytes, &mut text)
+                && let Some(found) = look(&datagram)?
+            {
                 return Ok(found);
             }
         }
@@ -228,28 +169,31 @@ fn exchange<T>(
 }
 
 /// Whether the change was made; `None` while the answer has not come.
-fn changed(bytes: &[u8], nonce: u64) -> Result<Option<()>, Trouble> {
-    reply(bytes, nonce, "CHANGED", |reply| matches!(reply, Reply::Changed(_)).then_some(()))
+fn changed(datagram: &Datagram<'_>, nonce: u64) -> Result<Option<()>, Trouble> {
+    reply(datagram, nonce, "CHANGED", |reply| matches!(reply, Reply::Changed(_)).then_some(()))
 }
 
 /// The file that the answer to CREATE names; `None` while it is not the answer yet.
-fn created(bytes: &[u8], nonce: u64) -> Result<Option<ObjectId>, Trouble> {
-    reply(bytes, nonce, "CHANGED, with a new object", |reply| match reply {
+fn created(datagram: &Datagram<'_>, nonce: u64) -> Result<Option<ObjectId>, Trouble> {
+    reply(datagram, nonce, "CHANGED, with a new object", |reply| match reply {
         Reply::Changed(changed) => changed.effects.iter().find(|effect| effect.before == 0).map(|made| made.attr.object),
         _ => None,
     })
 }
 
 /// What `read` makes of the answer to a request, which must be something; `None` while the answer has not come.
-fn reply<T>(bytes: &[u8], nonce: u64, expected: &'static str, read: impl Fn(&Reply<'_>) -> Option<T>) -> Result<Option<T>, Trouble> {
+fn reply<T>(
+    datagram: &Datagram<'_>,
+    nonce: u64,
+    expected: &'static str,
+    read: impl Fn(&Reply<'_>) -> Option<T>,
+) -> Result<Option<T>, Trouble> {
     let wrong = |got: String| Trouble::Answer { while_doing: "preparing a load", expected, got };
-    let datagram = Datagram::at_agent(bytes).map_err(|reason| wrong(reason.to_string()))?;
     for message in datagram.messages() {
         match message {
             Message::Ack(ack) if ack.nonce == nonce => {
                 return read(&ack.reply).map(Some).ok_or_else(|| wrong(format!("{:?}", ack.reply)));
             }
-            // Also the second answer to a HELLO that was sent twice.
             other if slot::Slot::may_come(&other) => {}
             other => return Err(wrong(format!("{other:?}"))),
         }

@@ -126,7 +126,7 @@ fn populate(size: Size, plan: &Plan, progress: &Progress) -> Result<Populated, T
         let (first, end) = (line * each, size.sessions.min((line + 1) * each));
         for start in (first..end).step_by(OPENED_TOGETHER) {
             progress.say(&format!("opening {}: {start} sessions", size.name()));
-            agents.extend(opening::open(socket, line, start..end.min(start + OPENED_TOGETHER), OPENING)?);
+            agents.extend(opening::open(socket, line, start..end.min(start + OPENED_TOGETHER), OPENING, None)?);
         }
     }
     opening::create(&sockets[0], &mut agents[0], "every-file")?;

@@ -162,12 +162,12 @@ impl Slot {
             return false;
         };
         self.awaited = match (&message, message.ask()) {
-            (Message::Release(release), _) => Some(Awaited::Serial(agent.session.0, release.serial)),
-            (_, ask) => ask.map(|ask| Awaited::Nonce(agent.session.0, ask.nonce)),
+            (Message::Release(release), _) => Some(Awaited::Serial(agent.session().0, release.serial)),
+            (_, ask) => ask.map(|ask| Awaited::Nonce(agent.session().0, ask.nonce)),
         };
         self.message.clear();
         message.encode(&mut self.message);
-        (self.agent, self.session, self.last_sent) = (by, agent.session, None);
+        (self.agent, self.session, self.last_sent) = (by, agent.session(), None);
         true
     }
 
@@ -311,12 +311,13 @@ fn set_attr(ask: Ask, object: ObjectId) -> SetAttr<'static> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cistern_testkit::session::WireSession;
     use cistern_wire::{Ack, Datagram, Done, Granted, Released};
 
     const FILE: ObjectId = ObjectId(9);
 
     fn agent() -> Agent {
-        Agent::new(SessionId(5), 0, 64)
+        Agent::new(WireSession::plain(SessionId(5), 64), 0)
     }
 
     fn granted(generation: u64) -> Reply<'static> {

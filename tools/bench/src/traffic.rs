@@ -12,8 +12,9 @@ use crate::crowd::Crowd;
 use crate::host::Role;
 use crate::slot::{Awaited, Slot, Step, Taken};
 use crate::trouble::Trouble;
-use cistern_wire::Datagram;
+use cistern_testkit::session::Addressee;
 use cistern_wire::limits::DATAGRAM_MAX;
+use cistern_wire::{Datagram, SessionId};
 use hashbrown::HashMap;
 use hdrhistogram::Histogram;
 use nix::errno::Errno;
@@ -118,6 +119,9 @@ pub(crate) struct Traffic {
     fresh: Vec<usize>,
     datagram: Vec<u8>,
     buf: Vec<u8>,
+    /// Which agent has a session, if sessions are sealed, and what was in the last datagram of one.
+    sealed: HashMap<SessionId, usize>,
+    text: Vec<u8>,
 }
 
 /// What the generator does while nothing comes.
@@ -158,8 +162,10 @@ impl Traffic {
         let lines = sockets.into_iter().map(|socket| Line { socket, awaited: 0 }).collect();
         let (fresh, datagram, buf) = (Vec::new(), Vec::new(), vec![0; DATAGRAM_MAX]);
         let Manner { pace, packed, idle } = manner;
-        let (index, crowd) = (HashMap::with_capacity(slots.len()), None);
-        Ok(Self { peer, pace, packed, lines, agents, slots, index, next_agent: 0, crowd, idle, fresh, datagram, buf })
+        let (index, crowd, text) = (HashMap::with_capacity(slots.len()), None, Vec::new());
+        let sealed = agents.iter().enumerate().filter(|(_, agent)| agent.wire.is_sealed()).map(|(at, agent)| (agent.session(), at));
+        let sealed = sealed.collect();
+        Ok(Self { peer, pace, packed, lines, agents, slots, index, next_agent: 0, crowd, idle, fresh, datagram, buf, sealed, text })
     }
 
     /// From now on requests are sent so.
@@ -374,11 +380,17 @@ impl Traffic {
 
     /// Takes one datagram: every answer in it ends the exchange of a slot.
     fn take(&mut self, len: usize, traced: &mut Traced) -> Result<(), Trouble> {
-        let Self { peer, lines, agents, slots, index, crowd, buf, .. } = self;
+        let Self { peer, lines, agents, slots, index, crowd, buf, sealed, text, .. } = self;
         let bytes = &buf[..len];
         let wrong = |got: String| Trouble::Answer { while_doing: "measuring", expected: "an answer", got };
         let datagram = match peer {
-            Role::Server | Role::Durable => Datagram::at_agent(bytes),
+            Role::Server | Role::Durable if sealed.is_empty() => Datagram::at_agent(bytes),
+            Role::Server | Role::Durable => {
+                let Some(Addressee::Session(session)) = Addressee::of(bytes) else { return Ok(()) };
+                // The repeated answer to a part of a handshake is in no session.
+                let Some(at) = sealed.get(&session) else { return Ok(()) };
+                agents[*at].wire.open(bytes, text)
+            }
             Role::Echo => Datagram::at_server(bytes),
         };
         let datagram = datagram.map_err(|reason| wrong(reason.to_string()))?;

@@ -6,18 +6,20 @@
 
 use crate::cores;
 use crate::echo::Echo;
-use crate::host::{Role, Setup};
+use crate::host::{AGENT_KEY, Role, SERVER_KEY, Setup, key};
 use crate::scale::{FILE_BYTES, Store};
 use crate::trouble::Trouble;
 use cistern_driver::{
-    Clock, EventLoop, Handle, LoopOptions, NoServices, Owned, PortOptions, Recorder, Registry, Services, Tap, UdpPort, seed,
+    Clock, EventLoop, Handle, LoopOptions, NoServices, Owned, PortOptions, Recorder, Registry, SealWorkers, Services, Tap, UdpPort, seed,
 };
 use cistern_link::{Instant, Machine};
+use cistern_seal::Cipher;
 use cistern_server::config::{CacheLimits, LockLimits};
+use cistern_server::principals::Rights;
 use cistern_server::store::{StoreEvent, StoreWork};
 use cistern_server::{Config, Server};
 use cistern_store::{DurableStore, Making, MemoryStore, Options};
-use cistern_wire::StoreId;
+use cistern_wire::{Realm, StoreId};
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::ControlFlow;
@@ -45,8 +47,8 @@ pub(crate) fn serve(role: Role, setup: &Setup) -> Result<(), Trouble> {
         Role::Server => {
             let server = server(clock.now(), setup, true)?;
             match setup.room {
-                Some(_) => run(server, Stored { store: Store::default() }, clock, options(setup, tap)),
-                None => run(server, Stored { store: MemoryStore::new() }, clock, options(setup, tap)),
+                Some(_) => run_server(server, Stored { store: Store::default() }, clock, setup, tap),
+                None => run_server(server, Stored { store: MemoryStore::new() }, clock, setup, tap),
             }
         }
         Role::Durable => durable(clock, setup, tap),
@@ -67,7 +69,7 @@ fn durable(clock: Clock, setup: &Setup, tap: Option<Arc<dyn Tap>>) -> Result<(),
     });
     let store = store.map_err(Trouble::starting("opening the store"))?;
     let server = server(clock.now(), setup, false)?;
-    run(server, Kept { store, bell }, clock, self::options(setup, tap))
+    run_server(server, Kept { store, bell }, clock, setup, tap)
 }
 
 fn server(now: Instant, setup: &Setup, volatile: bool) -> Result<Server, Trouble> {
@@ -100,6 +102,30 @@ fn with_room(locks: usize, config: &Config) -> Config {
 
 fn options(setup: &Setup, tap: Option<Arc<dyn Tap>>) -> LoopOptions {
     LoopOptions { tap, spin: setup.spin_us.map_or(Duration::ZERO, Duration::from_micros), ..LoopOptions::default() }
+}
+
+/// Runs a server with its store, sealed if it is to be.
+fn run_server<S: Services<Server>>(
+    server: Server,
+    store: S,
+    clock: Clock,
+    setup: &Setup,
+    tap: Option<Arc<dyn Tap>>,
+) -> Result<(), Trouble> {
+    if !setup.sealed {
+        return run(server, store, clock, options(setup, tap));
+    }
+    let bell = Arc::new(OnceLock::<Handle>::new());
+    let wake = Arc::clone(&bell);
+    let keys = [key(SERVER_KEY)];
+    let workers = SealWorkers::start(&keys, None, move || {
+        if let Some(handle) = wake.get() {
+            handle.wake();
+        }
+    });
+    let workers = workers.map_err(Trouble::starting("starting the threads for handshakes"))?;
+    let server = server.sealed(&keys.map(|key| key.public()), Cipher::default());
+    run(server, Sealing { store, workers, bell, admitted: false }, clock, options(setup, tap))
 }
 
 fn run<M: Machine, S: Services<M>>(machine: M, services: S, clock: Clock, options: LoopOptions) -> Result<(), Trouble> {
@@ -154,6 +180,43 @@ impl<S: AtOnce> Services<Server> for Stored<S> {
             }
         }
         if server.failure().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// The store of a sealed server, and the threads that compute its handshakes.
+struct Sealing<S> {
+    store: S,
+    workers: SealWorkers,
+    bell: Arc<OnceLock<Handle>>,
+    /// Whether the key of who asks is known.
+    admitted: bool,
+}
+
+impl<S: Services<Server>> Services<Server> for Sealing<S> {
+    fn register(&mut self, registry: &Registry, handle: &Handle) -> io::Result<()> {
+        // Registered once, so it is empty.
+        let _ = self.bell.set(handle.clone());
+        self.store.register(registry, handle)
+    }
+
+    fn between_rounds(&mut self, server: &mut Server) {
+        self.store.between_rounds(server);
+    }
+
+    fn after_turn(&mut self, server: &mut Server, now: Instant) -> ControlFlow<()> {
+        while let Some(done) = self.workers.done() {
+            server.seal_done(now, done);
+        }
+        if !self.admitted && server.is_serving() {
+            let (key, all) = (*key(AGENT_KEY).public().as_bytes(), [(Realm::TREE, Rights::ALL)]);
+            self.admitted = server.admit_key(now, b"bench", key, false, &all).is_ok();
+        }
+        while self.workers.has_room()
+            && let Some(work) = server.poll_seal_work()
+        {
+            self.workers.take(work);
+        }
+        self.store.after_turn(server, now)
     }
 }
 

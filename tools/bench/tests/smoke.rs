@@ -43,7 +43,7 @@ fn aims<'r>(report: &'r Value, id: &str) -> Vec<&'r Value> {
 fn every_request_is_measured_beside_its_echo_and_packing_saves_datagrams() {
     let report = short("echo", &["--in-flight", "4"]);
     let rows = rows(&report, "echo");
-    assert_eq!(rows.len(), 21);
+    assert_eq!(rows.len(), 31);
     for row in rows {
         assert!(number(row, "operations") > 0.0 && number(row, "cpu_us") > 0.0, "{row}");
         assert!(number(row, "p50_us") <= number(row, "p99_us") && number(row, "p99_us") <= number(row, "p999_us"), "{row}");
@@ -96,6 +96,18 @@ fn requests_among_many_sessions_and_their_locks_are_measured_beside_few() {
     let memory = rows.iter().find(|row| load(row).starts_with("memory")).expect("a row");
     assert!(number(memory, "session_bytes") > 0.0 && number(memory, "lock_bytes") > 0.0, "{memory}");
     assert!(aims(&report, "P6").iter().all(|aim| aim["reached"].is_null()), "these are no million");
+}
+
+#[test]
+fn sealed_sessions_are_opened_beside_plain_ones_and_cost_the_loop_less_than_all_threads() {
+    let report = short("handshakes", &[]);
+    let rows = rows(&report, "handshakes");
+    assert_eq!(rows.iter().map(load).collect::<Vec<_>>(), ["plain", "sealed"]);
+    for row in rows {
+        assert!(number(row, "sessions") > 0.0 && number(row, "loop_us") > 0.0, "{row}");
+    }
+    assert!(number(&rows[1], "all_us") > number(&rows[1], "loop_us"), "workers compute the handshakes: {}", rows[1]);
+    assert_eq!(aims(&report, "P10").iter().filter(|aim| aim["reached"].is_boolean()).count(), 2);
 }
 
 #[test]

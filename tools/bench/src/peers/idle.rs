@@ -132,7 +132,7 @@ impl Sessions for OurSessions {
         let (begin, each) = (Instant::now(), wanted.div_ceil(SOCKETS));
         for (line, start) in (0..wanted).step_by(each).enumerate() {
             let socket = connected(&self.host)?;
-            let mut agents = opening::open(&socket, line, start..wanted.min(start + each), opening::TOGETHER)?;
+            let mut agents = opening::open(&socket, line, start..wanted.min(start + each), opening::TOGETHER, None)?;
             for (number, agent) in agents.iter_mut().enumerate().filter(|_| self.locks) {
                 opening::create_and_lock(&socket, agent, &format!("idle-{line}-{number}"))?;
             }
