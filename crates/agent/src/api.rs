@@ -456,7 +456,7 @@ pub enum OpError {
         /// Why.
         status: Status,
     },
-    /// A quota of a realm is used up.
+    /// A quota, or a share of something that is bounded, is used up.
     Limited(Limited),
     /// A lock request waited as long as it was allowed to.
     TimedOut,

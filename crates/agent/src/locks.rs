@@ -260,6 +260,14 @@ impl Locks {
         entry.is_some_and(|entry| entry.request.is_queued() || (!entry.holders.is_empty() && !entry.needs_lease))
     }
 
+    /// Why the server does not take the request for which this command waits, if it said so.
+    pub(crate) fn refused(&self, op: OpId) -> Option<OpError> {
+        match self.entries.get(self.waiters.get(&op)?)?.request {
+            LockRequest::Busy(why) => Some(why),
+            _ => None,
+        }
+    }
+
     /// The commands that wait for the lock of an object.
     pub(crate) fn waiting_for(&self, object: ObjectId) -> Vec<OpId> {
         self.waiters.iter().filter(|(_, of)| **of == object).map(|(op, _)| *op).collect()
@@ -318,7 +326,7 @@ impl Locks {
     /// The rest after a busy answer is over.
     pub(crate) fn rested(&mut self, permit: Permit, object: ObjectId) {
         self.change(permit, object, |entry, _| {
-            if matches!(entry.request, LockRequest::Busy) {
+            if matches!(entry.request, LockRequest::Busy(_)) {
                 entry.request = LockRequest::None;
             }
         });

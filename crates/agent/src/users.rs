@@ -14,9 +14,9 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{ObjectId, Reply, Status, Watched};
+use cistern_wire::{Limited, ObjectId, Reply, Status, Watched};
 use core::time::Duration;
-use log::debug;
+use log::{debug, warn};
 
 /// What is to be known of the lease that covers all locks, the better the smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -241,8 +241,16 @@ impl Watches {
             }
             Reply::Failed(failed) if failed.status == Status::ESTALE => self.gone(object),
             other => {
+                let span = match other {
+                    Reply::Limited(limited) => {
+                        let Limited { limit, whose, used, bound, .. } = limited;
+                        warn!("{object} cannot be watched now: {used} of {bound} {limit} of the {whose} are used");
+                        call::pause(limited.retry_ms)
+                    }
+                    Reply::Failed(failed) => call::pause(failed.retry_ms),
+                    _ => REST,
+                };
                 debug!("{object} cannot be watched now: {other:?}");
-                let span = if let Reply::Failed(failed) = other { call::pause(failed.retry_ms) } else { REST };
                 entry.state = WatchState::Resting;
                 self.effects.push_back(WatchEffect::Rest(object, span.max(REST)));
                 self.ask(object);

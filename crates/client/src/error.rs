@@ -5,7 +5,7 @@ use bytes::Bytes;
 use cistern_agent::api::OpError;
 use cistern_driver::AddressError;
 use cistern_wire::sealed::OpenStatus;
-use cistern_wire::{Limited, RefuseReason, Status};
+use cistern_wire::{Limit, Limited, RefuseReason, Status, Whose};
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
@@ -58,11 +58,23 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Which quota is used up, how far, and what it bounds.
-fn limited(limit: &Limited) -> String {
-    let Limited { limit, realm, used, bound } = limit;
-    let whose = if realm.0 == 0 { "the agent that made it".to_owned() } else { format!("realm {realm}") };
-    format!("the quota of {whose} is used up: {used} of {bound} {limit}; nothing was changed")
+/// Which bound is reached, how far, whose it is, and what to do.
+fn limited(limited: &Limited) -> String {
+    let Limited { limit, whose, realm, used, bound, retry_ms } = limited;
+    let whose = match whose {
+        Whose::Realm => format!("realm {realm}"),
+        Whose::Principal => "the agent that made it".to_owned(),
+        Whose::Host => "this host".to_owned(),
+        Whose::Session => "this agent".to_owned(),
+        Whose::Object => "this file".to_owned(),
+        Whose::Server => "the server".to_owned(),
+    };
+    let advice = match limit {
+        _ if *retry_ms > 0 => "try again later",
+        Limit::Objects | Limit::Bytes => "remove some, or ask for a larger quota",
+        _ => "give some back",
+    };
+    format!("quota: {used} of {bound} {limit} of {whose} are used; nothing was changed; {advice}")
 }
 
 /// Why a key opens nothing, and what can be done.
@@ -221,6 +233,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match &*self.0 {
             Cause::Status(_, status) | Cause::Item { status, .. } => kind_of(*status),
+            Cause::Limited { limit: Limited { limit: Limit::Sessions, .. }, .. } => ErrorKind::Refused,
             Cause::Limited { .. } => ErrorKind::QuotaExceeded,
             Cause::TimedOut(_) => ErrorKind::TimedOut,
             Cause::Unreachable { .. } => ErrorKind::Unreachable,
@@ -293,7 +306,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         use ErrorKind::{Busy, Deadlock, InGrace, LeaseExpired, Locked, Overloaded, StorageFull, TimedOut, Unreachable};
         let kinds = [Busy, Deadlock, InGrace, LeaseExpired, Locked, Overloaded, StorageFull, TimedOut, Unreachable];
-        kinds.contains(&self.kind())
+        kinds.contains(&self.kind()) || matches!(&*self.0, Cause::Limited { limit, .. } if limit.retry_ms > 0)
     }
 
     /// Whether something may have been changed.

@@ -2,17 +2,26 @@
 //!
 //! Decides the one rule by which every table is shared: nobody has more than four times what is free then, so whoever comes next finds room
 //! however greedy the others are, and one who is alone may have four fifths (dynamic thresholds, as in switches: Choudhury and Hahne, 1998).
-//! Leaves to others: what is counted, and how a refusal is told.
+//! Leaves to others: what is counted.
 
 use crate::ids::{FlowId, Owner};
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
 use cistern_link::slab::Slab;
+use cistern_wire::{Limit, Limited, Realm, Whose};
 use core::ops::{Index, IndexMut};
 use hashbrown::HashMap;
 
 /// How many times what is free one owner may have.
 const FREE_TIMES: usize = 4;
+
+/// When who was refused something may find room, in milliseconds.
+pub(crate) const RETRY_MS: u32 = 100;
+
+/// So much of something is in use, which is all that may be: only what is given back makes room.
+pub(crate) fn used_up(limit: Limit, whose: Whose, used: usize, bound: usize) -> Limited {
+    Limited { limit, whose, realm: Realm(0), used: used as u64, bound: bound as u64, retry_ms: 0 }
+}
 
 /// A table that owners share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,9 +37,23 @@ impl Shared {
     #[inline]
     pub(crate) const fn admits(self, used: usize, own: usize, more: usize) -> bool {
         let free = self.capacity.saturating_sub(used);
+        more == 0 || more <= free && own.saturating_add(more) <= self.share(free, more)
+    }
+
+    /// What an owner may have when of `free` places `more` are taken.
+    const fn share(self, free: usize, more: usize) -> usize {
         let share = free.saturating_sub(more).saturating_mul(FREE_TIMES);
-        let share = if share > self.reserve { share } else { self.reserve };
-        more == 0 || more <= free && own.saturating_add(more) <= share
+        if share > self.reserve { share } else { self.reserve }
+    }
+
+    /// Why [`Self::admits`] does not: the table is full, and others may leave it, or the owner has its share.
+    pub(crate) fn limited(self, limit: Limit, used: usize, own: usize, more: usize) -> Limited {
+        let free = self.capacity.saturating_sub(used);
+        if more > free {
+            return Limited { retry_ms: RETRY_MS, ..used_up(limit, Whose::Server, used, self.capacity) };
+        }
+        // What is free may have become less since; nothing is taken away for that.
+        used_up(limit, Whose::Host, own, self.share(free, more).max(own))
     }
 
     /// As [`Self::admits`]; what the owner has is counted only if it matters: not before four fifths are used.
@@ -183,6 +206,20 @@ mod tests {
     fn who_has_less_than_the_reserve_gets_whatever_there_is() {
         let shared = Shared { capacity: 100, reserve: 16 };
         assert!(shared.admits(99, 15, 1) && !shared.admits(99, 16, 1) && !shared.admits(100, 0, 1));
+    }
+
+    #[test]
+    fn refusal_says_whose_bound_stands_in_the_way() {
+        let shared = Shared { capacity: 100, reserve: 4 };
+        let told = |used, own, more| {
+            let limited = shared.limited(Limit::Locks, used, own, more);
+            (limited.whose, limited.used, limited.bound, limited.retry_ms)
+        };
+        assert_eq!(filled(shared, 2), [44, 44]);
+        assert_eq!(told(88, 44, 1), (Whose::Host, 44, 44, 0));
+        assert_eq!(told(90, 80, 1), (Whose::Host, 80, 80, 0), "its share was larger once");
+        assert_eq!(told(100, 2, 1), (Whose::Server, 100, 100, RETRY_MS));
+        assert_eq!(told(90, 2, 11), (Whose::Server, 90, 100, RETRY_MS));
     }
 
     #[test]

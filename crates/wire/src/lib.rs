@@ -67,7 +67,7 @@ pub use locks::{Holder, ListLocks, Lock, LockRow, LockWait, RowState, ServerStat
 pub use names::{Create, Entry, Link, Lookup, Mkdir, ReadDir, Rename, RenameRule, Rmdir, Symlink, Unlink, is_name};
 pub use notice::{Demand, Grant, Keep, Probe, Receipt, ReceiptAnswer, WaitOver, WatchEvent};
 pub use observed::{Given, Number, Numbers};
-pub use realm::{Limit, Limited, ListRealms, MakeRealm, RealmRow, RealmRows, SetQuota};
+pub use realm::{Limit, Limited, ListRealms, MakeRealm, RealmRow, RealmRows, SetQuota, Whose};
 pub use recovery::{Outcome, OutcomeTold, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem};
 pub use registry::{Class, Direction, Kind, Lane, Message};
 pub use reply::{

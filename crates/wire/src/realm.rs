@@ -1,4 +1,4 @@
-//! The realm family: MKREALM, SETQUOTA, LIST_REALMS, and what says that a quota is used up.
+//! The realm family: MKREALM, SETQUOTA, LIST_REALMS, and what says that a bound is reached.
 //!
 //! Decides: their layout. Implements `wire-spec.md` sections 6.2 and 6.5.
 //! Leaves to others: what belongs to which realm, and how use is counted (`server::namespace`).
@@ -48,26 +48,60 @@ body! {
 }
 
 codes! {
-    /// What a quota bounds.
+    /// What a quota or a share bounds.
     pub enum Limit {
         /// Objects.
         Objects = 1 "objects",
         /// Bytes of contents, of targets of symbolic links, and of values of extended attributes.
         Bytes = 2 "bytes",
+        /// Locks held, of both classes.
+        Locks = 3 "locks",
+        /// Lock requests that wait.
+        Waiters = 4 "waiting lock requests",
+        /// Watches.
+        Watches = 5 "watches",
+        /// Bytes staged.
+        Staged = 6 "staged bytes",
+        /// Ephemeral files.
+        Ephemerals = 7 "ephemeral files",
+        /// Sessions.
+        Sessions = 8 "sessions",
+    }
+}
+
+codes! {
+    /// Whose use a bound is about.
+    pub enum Whose {
+        /// All that is in a realm.
+        Realm = 1 "realm",
+        /// What a principal has made.
+        Principal = 2 "principal",
+        /// All sessions of a key; in plain mode of a host.
+        Host = 3 "host",
+        /// One session.
+        Session = 4 "session",
+        /// One object.
+        Object = 5 "object",
+        /// Everybody.
+        Server = 6 "server",
     }
 }
 
 body! {
-    /// Answers a mutation that fails with EDQUOT: it would use more than a realm or a principal may.
+    /// Answers a request that fails with EDQUOT: it would use more than somebody may.
     pub struct Limited {
-        /// Which quota.
+        /// What would be too much.
         pub limit: Limit,
-        /// Of which realm: the object's own, or one around it; 0: of the principal that made the object.
+        /// Whose.
+        pub whose: Whose,
+        /// Which realm: the object's own, or one around it; 0: it is no realm's.
         pub realm: Realm,
         /// How much of it is used.
         pub used: u64,
         /// How much may be.
         pub bound: u64,
+        /// When to try again, in milliseconds; 0: not before something is given back.
+        pub retry_ms: u32,
     }
 }
 

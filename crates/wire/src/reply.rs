@@ -126,7 +126,7 @@ replies! {
     0x10 Watched "WATCHED" Watched,
     /// What a batch did.
     0x11 Batched "BATCHED" Batched<'a>,
-    /// A mutation failed with EDQUOT: a quota is used up.
+    /// The operation failed with EDQUOT: a quota or a share is used up.
     0x12 Limited "LIMITED" Limited,
     /// Realms and their use.
     0x13 RealmRows "REALM_ROWS" RealmRows<'a>,

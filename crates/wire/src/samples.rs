@@ -18,7 +18,7 @@ use crate::{
     ReceiptAnswer, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseItem, Released,
     ReleasedItem, RemoveXattr, Rename, RenameRule, Reply, RequestResult, Rmdir, RosterAsk, RosterPart, RowState, ServerReport,
     ServerStatus, SessionFate, SessionId, SetAttr, SetMask, SetQuota, SetXattr, Stage, Standing, Stated, Status, StoreId, Symlink, Terms,
-    Unlink, Unwatch, WaitOver, Walked, Want, Watch, WatchEvent, Watched, Welcome, Write, Xattr, XattrNames, XattrRule,
+    Unlink, Unwatch, WaitOver, Walked, Want, Watch, WatchEvent, Watched, Welcome, Whose, Write, Xattr, XattrNames, XattrRule,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -181,7 +181,7 @@ pub fn reply_samples() -> Vec<Reply<'static>> {
         Reply::Batched(crate::Batched {
             items: List::of(&[ItemResult { object: ObjectId(42), version: 3 }, ItemResult { object: ObjectId(43), version: 0 }]),
         }),
-        Reply::Limited(Limited { limit: Limit::Bytes, realm: Realm(7), used: 4_000, bound: 4_096 }),
+        Reply::Limited(Limited { limit: Limit::Bytes, whose: Whose::Realm, realm: Realm(7), used: 4_000, bound: 4_096, retry_ms: 0 }),
         Reply::RealmRows(RealmRows {
             end: true,
             rows: List::of(&[RealmRow {
@@ -444,5 +444,7 @@ pub fn welcome_payload_sample() -> WelcomePayload {
         max_datagram: 1_232,
         roster: 1,
         retry_ms: 0,
+        used: 0,
+        bound: 0,
     }
 }

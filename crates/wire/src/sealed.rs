@@ -231,7 +231,7 @@ codes! {
 body! {
     /// What WELCOME carries encrypted, with zeros behind it.
     pub struct WelcomePayload {
-        /// How the opening ended; unless it is `opened`, only versions and `retry_ms` count.
+        /// How the opening ended; unless it is `opened`, only versions and what is behind `roster` count.
         pub status: OpenStatus,
         /// Protocol version of the session: the highest in both ranges.
         pub version: u8,
@@ -267,6 +267,10 @@ body! {
         pub roster: u32,
         /// When to try again, in milliseconds; 0: not by itself.
         pub retry_ms: u32,
+        /// Sessions that the key has, if that is why there is none.
+        pub used: u32,
+        /// How many it may have.
+        pub bound: u32,
     }
 }
 

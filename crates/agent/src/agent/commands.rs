@@ -74,10 +74,12 @@ impl Agent {
             // It is still on its way to the lock.
             return self.end_command(op, OpError::TimedOut);
         };
+        let refused = self.locks.refused(op);
         if limit.is_some_and(|limit| self.now.waited(limit)) {
-            self.end_command(op, OpError::TimedOut);
+            let limited = refused.filter(|why| matches!(why, OpError::Limited(_)));
+            self.end_command(op, limited.unwrap_or(OpError::TimedOut));
         } else if self.now.waited(since.plus(self.config.give_up_after)) && !self.locks.is_queued(op) {
-            let why = self.why_no_answer();
+            let why = refused.unwrap_or_else(|| self.why_no_answer());
             self.end_command(op, why);
         } else {
             self.time_wait(op);

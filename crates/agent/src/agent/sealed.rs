@@ -14,7 +14,7 @@ use crate::transport::Channel;
 use alloc::vec::Vec;
 use cistern_link::Path;
 use cistern_wire::sealed::{OpenStatus, SealedDatagram, SealedHandshake, SealedRefusal, SealedRefuse, SealedWelcome, WelcomePayload};
-use cistern_wire::{Bytes8, Challenge, Envelope, RefuseReason, SessionId, Welcome};
+use cistern_wire::{Bytes8, Challenge, Envelope, Limit, Limited, Realm, RefuseReason, SessionId, Welcome, Whose};
 
 /// An agent that was refused by somebody, perhaps not the server, tries again after this at the earliest, in milliseconds.
 const REFUSED_MS: u32 = 1_000;
@@ -52,7 +52,7 @@ impl Agent {
         let Some((payload, chain)) = self.keys.as_mut().and_then(|keys| keys.finish(bytes)) else {
             return self.dropped(Dropped::NotAuthentic);
         };
-        match refused(payload.status) {
+        match refused(&payload) {
             None => {
                 let sealer = sealer(&chain, self.now);
                 self.welcomed(path, &welcome_of(welcome, &payload), sealer);
@@ -130,13 +130,21 @@ impl Agent {
 }
 
 /// Why there is no session, if there is none.
-const fn refused(status: OpenStatus) -> Option<OpError> {
+fn refused(payload: &WelcomePayload) -> Option<OpError> {
+    let WelcomePayload { status, used, bound, retry_ms, .. } = *payload;
     Some(match status {
         OpenStatus::Opened => return None,
         OpenStatus::UnknownKey | OpenStatus::Revoked => OpError::NotAdmitted(status),
         OpenStatus::Superseded => OpError::Refused(RefuseReason::Superseded),
         OpenStatus::Busy => OpError::Refused(RefuseReason::Busy),
-        OpenStatus::Limit => OpError::Refused(RefuseReason::Crowded),
+        OpenStatus::Limit => OpError::Limited(Limited {
+            limit: Limit::Sessions,
+            whose: Whose::Host,
+            realm: Realm(0),
+            used: used.into(),
+            bound: bound.into(),
+            retry_ms,
+        }),
         OpenStatus::Ahead => OpError::Refused(RefuseReason::Ahead),
     })
 }

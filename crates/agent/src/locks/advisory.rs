@@ -161,8 +161,8 @@ pub(super) enum LockRequest {
     },
     /// Another run of tokens of the lock that is held.
     Extending(Asked),
-    /// Nothing for a while: the server was busy.
-    Busy,
+    /// Nothing for a while: the server refused, for this reason, and said when to ask again.
+    Busy(OpError),
 }
 
 impl LockRequest {
@@ -170,14 +170,14 @@ impl LockRequest {
     pub(super) const fn asked(&self) -> Option<&Asked> {
         match self {
             Self::Acquiring { asked, .. } | Self::Extending(asked) => Some(asked),
-            Self::None | Self::Busy => None,
+            Self::None | Self::Busy(_) => None,
         }
     }
 
     pub(super) const fn asked_mut(&mut self) -> Option<&mut Asked> {
         match self {
             Self::Acquiring { asked, .. } | Self::Extending(asked) => Some(asked),
-            Self::None | Self::Busy => None,
+            Self::None | Self::Busy(_) => None,
         }
     }
 
@@ -449,7 +449,7 @@ impl Advisory {
         let asked = match &mut self.request {
             LockRequest::Acquiring { asked, .. } => asked,
             LockRequest::Extending(asked) if self.grant.is_none() => asked,
-            LockRequest::Extending(_) | LockRequest::None | LockRequest::Busy => return,
+            LockRequest::Extending(_) | LockRequest::None | LockRequest::Busy(_) => return,
         };
         if !asked.cancelling {
             asked.cancelling = true;
@@ -461,7 +461,7 @@ impl Advisory {
     pub(super) const fn take_request(&mut self) -> LockRequest {
         match self.request {
             LockRequest::Acquiring { .. } | LockRequest::Extending(_) => core::mem::replace(&mut self.request, LockRequest::None),
-            LockRequest::None | LockRequest::Busy => LockRequest::None,
+            LockRequest::None | LockRequest::Busy(_) => LockRequest::None,
         }
     }
 

@@ -29,7 +29,8 @@ impl Advisory {
             held.is_extended();
             return match reply {
                 Reply::Granted(granted) if granted.generation > self.refused => held.take_run(granted.generation, granted.run),
-                Reply::Failed(failed) if is_busy(failed.status) => self.rest(failed.retry_ms, change),
+                Reply::Failed(failed) if is_busy(failed.status) => self.rest(OpError::Status(failed.status), failed.retry_ms, change),
+                Reply::Limited(limited) => self.rest(OpError::Limited(*limited), limited.retry_ms, change),
                 // Somebody else waits for it, or its object is gone: what is in use goes on, and whoever comes next asks the server anew.
                 _ => held.demanded = Some(Keep::Nothing),
             };
@@ -40,6 +41,8 @@ impl Advisory {
             }
             Reply::LockRefused(_) => self.fail(true, HELD_ELSEWHERE, change),
             Reply::Failed(failed) => self.not_granted(failed.status, failed.retry_ms, change),
+            Reply::Limited(limited) if limited.retry_ms > 0 => self.rest(OpError::Limited(*limited), limited.retry_ms, change),
+            Reply::Limited(limited) => self.fail(false, OpError::Limited(*limited), change),
             _ => self.fail(false, OpError::Status(Status::EPROTO), change),
         }
     }
@@ -206,7 +209,7 @@ impl Advisory {
     /// The server did not take the request.
     fn not_granted(&mut self, status: Status, retry_ms: u32, change: &mut Change<'_>) {
         if is_busy(status) && retry_ms > 0 {
-            self.rest(retry_ms, change);
+            self.rest(OpError::Status(status), retry_ms, change);
         } else if status == Status::EDEADLK && self.holders.is_empty() {
             // Another agent's upgrade waits for this agent's shared lock: it gets it, unless a demand has taken it already, and who waits
             // here asks for the whole.
@@ -216,8 +219,8 @@ impl Advisory {
         }
     }
 
-    fn rest(&mut self, retry_ms: u32, change: &mut Change<'_>) {
-        self.request = LockRequest::Busy;
+    fn rest(&mut self, why: OpError, retry_ms: u32, change: &mut Change<'_>) {
+        self.request = LockRequest::Busy(why);
         let span = call::pause(retry_ms.max(1));
         change.effects.push_back(Effect::Rest { object: self.object, span });
     }

@@ -128,8 +128,8 @@ pub(super) struct Task {
     expect: Vec<Expect>,
     pub(super) stage: Stage,
     calls: BTreeMap<u32, Call>,
-    /// Calls that a busy server did not answer, each with a timer after which it is made again.
-    retries: BTreeMap<u32, Request>,
+    /// Calls that the server refused for now, each with why, and with a timer after which it is made again.
+    retries: BTreeMap<u32, (Request, OpError)>,
     next_call: u32,
     /// Whether the command has only now come: it starts under the lease, or goes to the server (section 11.1).
     pub(super) new: bool,
@@ -197,7 +197,7 @@ impl Task {
 
     /// Makes a call again that a busy server did not answer.
     pub(super) fn retry(&mut self, desk: &mut Desk<'_, '_>, call: u32) {
-        if let Some(request) = self.retries.remove(&call) {
+        if let Some((request, _)) = self.retries.remove(&call) {
             self.ask(desk, request);
         }
     }
@@ -247,7 +247,12 @@ impl Task {
     /// What the user is told when the command ends for this reason: of one that has changed something, or may have, nobody can say
     /// how far it came.
     pub(super) fn given_up(&self, why: OpError) -> OpError {
-        if self.changed || self.is_changing() { OpError::OutcomeUnknown } else { why }
+        if self.changed || self.is_changing() {
+            return OpError::OutcomeUnknown;
+        }
+        // A server that refuses for now is there.
+        let refused = self.retries.values().next().filter(|_| why == OpError::Unreachable);
+        refused.map_or(why, |(_, refused)| *refused)
     }
 
     /// Whether something is out that changes something, and whose outcome is not known.
@@ -375,7 +380,11 @@ impl Task {
         match answer {
             Answer::Reply(Reply::Failed(failed)) if matches!(failed.status, Status::BUSY | Status::IN_GRACE) => {
                 call.resume(desk);
-                self.ask_later(desk, number, call.request, failed.status, failed.retry_ms)
+                self.ask_later(desk, number, call.request, OpError::Status(failed.status), failed.retry_ms)
+            }
+            Answer::Reply(Reply::Limited(limited)) if limited.retry_ms > 0 => {
+                call.resume(desk);
+                self.ask_later(desk, number, call.request, OpError::Limited(*limited), limited.retry_ms)
             }
             Answer::Reply(reply) | Answer::Result(Some(reply)) if call.request.is_act() && !is_outcome(reply) => {
                 //= wire-spec.md#7-3-peers-that-break-the-rules
@@ -383,9 +392,7 @@ impl Task {
                 call.settle(desk, None);
                 Flow::End(Err(OpError::OutcomeUnknown))
             }
-            Answer::Reply(reply @ Reply::Limited(limited)) | Answer::Result(Some(reply @ Reply::Limited(limited)))
-                if call.request.is_mutation() =>
-            {
+            Answer::Reply(reply @ Reply::Limited(limited)) | Answer::Result(Some(reply @ Reply::Limited(limited))) => {
                 call.settle(desk, Some(reply));
                 Flow::End(Err(OpError::Limited(*limited)))
             }
@@ -422,13 +429,13 @@ impl Task {
     }
 
     /// The server asks for patience, which lasts as long as the time that commands have; without a hint there is nothing to wait for.
-    fn ask_later(&mut self, desk: &mut Desk<'_, '_>, number: u32, request: Request, status: Status, retry_ms: u32) -> Flow {
+    fn ask_later(&mut self, desk: &mut Desk<'_, '_>, number: u32, request: Request, why: OpError, retry_ms: u32) -> Flow {
         if retry_ms == 0 {
-            return Flow::failed(status);
+            return Flow::End(Err(why));
         }
         let at = desk.ctx.now.plus(call::pause(retry_ms).max(RETRY_MIN));
         desk.ctx.timers.set(Timer::CallRetry(self.id, number), at, Question::Waited);
-        self.retries.insert(number, request);
+        self.retries.insert(number, (request, why));
         Flow::Wait
     }
 

@@ -309,6 +309,7 @@ pub(super) fn are_ended(answer: &Answer<'_>) -> bool {
         | Answer::Result(Some(Reply::Failed(Failed { status, .. }) | Reply::BatchFailed(BatchFailed { status, .. }))) => {
             !matches!(*status, Status::BUSY | Status::IN_GRACE)
         }
+        Answer::Reply(Reply::Limited(limited)) | Answer::Result(Some(Reply::Limited(limited))) => limited.retry_ms == 0,
         Answer::Reply(_) | Answer::Result(Some(_)) => true,
         Answer::Result(None) | Answer::SessionEnded(_) => false,
     }

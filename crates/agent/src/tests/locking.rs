@@ -4,8 +4,8 @@ use super::script::*;
 use crate::api::{Command, Event, LockEvent, OpError, Output, Submitted, Wait};
 use crate::config::{Config, IdlePolicy};
 use cistern_wire::{
-    Ack, Alive, Cancel, CancelOutcome, Cancelled, Demand, Failed, Generation, Grant, Keep, List, LockRefused, LockWait, Message, Mode,
-    Receipt, ReceiptAnswer, Release, ReleaseItem, ReleasedItem, Reply, RequestResult, Status, WaitOver,
+    Ack, Alive, Cancel, CancelOutcome, Cancelled, Demand, Failed, Generation, Grant, Keep, Limit, Limited, List, LockRefused, LockWait, Message,
+    Mode, Realm, Receipt, ReceiptAnswer, Release, ReleaseItem, ReleasedItem, Reply, RequestResult, Status, WaitOver, Whose,
 };
 use core::time::Duration;
 
@@ -359,6 +359,36 @@ fn a_busy_server_is_asked_again_after_its_hint() {
     let echo = script.sends(&[exclusive(3, LockWait::Queue)]);
     script.say(&[Ack { nonce: 3, echo, reply: Reply::Failed(Failed { status: Status::BUSY, retry_ms: 0 }) }.into()]);
     script.hears(&[Script::failed(op, OpError::Status(Status::BUSY))]);
+}
+
+fn limited(nonce: u64, echo: u64, retry_ms: u32) -> (Message<'static>, OpError) {
+    let limited = Limited { limit: Limit::Locks, whose: Whose::Host, realm: Realm(0), used: 44, bound: 44, retry_ms };
+    (Ack { nonce, echo, reply: Reply::Limited(limited) }.into(), OpError::Limited(limited))
+}
+
+#[test]
+fn a_bound_that_makes_no_room_by_itself_ends_a_lock_command() {
+    let mut script = Script::open(Config::default());
+    let op = script.start(lock(7, Mode::Exclusive, Wait::Forever));
+    let echo = script.sends(&[exclusive(2, LockWait::Queue)]);
+    let (refusal, why) = limited(2, echo, 0);
+    script.say(&[refusal]);
+    script.hears(&[Script::failed(op, why)]);
+}
+
+#[test]
+fn a_bound_that_may_make_room_is_asked_again_and_named_when_the_time_is_up() {
+    let mut script = Script::open(Config::default());
+    let op = script.start(lock(7, Mode::Exclusive, Wait::AtMost(Duration::from_millis(300))));
+    let echo = script.sends(&[exclusive(2, LockWait::Queue)]);
+    script.say(&[limited(2, echo, 250).0]);
+    script.silence(249);
+    script.sleep(1);
+    let echo = script.sends(&[exclusive(3, LockWait::Queue)]);
+    let (refusal, why) = limited(3, echo, 250);
+    script.say(&[refusal]);
+    script.run(50);
+    script.hears(&[Script::failed(op, why)]);
 }
 
 #[test]

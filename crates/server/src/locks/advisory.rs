@@ -9,12 +9,13 @@
 use super::table::{Hold, LockWaiter};
 use super::{CancelResult, LockDecision, LockOutcome, LockTable};
 use crate::ids::{LockSlot, SessionKey};
+use crate::share::RETRY_MS;
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::index::hash;
 use cistern_link::slab::NONE;
-use cistern_wire::{Generation, Keep, LockClass, LockId, LockWait, Mode, ObjectId, Status};
+use cistern_wire::{Generation, Keep, Limited, LockClass, LockId, LockWait, Mode, ObjectId, Status};
 use core::time::Duration;
 
 /// A waiter that was heard of so recently is granted its lock at once: longer than a burst of requests takes, shorter than anybody dies by.
@@ -49,8 +50,9 @@ impl LockTable {
             (Chance::Now, _) if own.is_none() && !self.has_room(slot) => {
                 //= wire-spec.md#8-2-limits-of-a-server
                 //# A bound MUST be met by a refusal or a demand, never by forgetting a lock, a session or a reply that is still owed.
-                self.make_room(now, slot);
-                LockOutcome::Busy
+                let limited = self.locks_limit(slot);
+                let retry_ms = if self.make_room(now, slot) { RETRY_MS } else { limited.retry_ms };
+                LockOutcome::Limited(Limited { retry_ms, ..limited })
             }
             (Chance::Now, _) => match self.grant(now, entry, slot, own, mode) {
                 Some(at) => {
@@ -136,12 +138,8 @@ impl LockTable {
     }
 
     fn enqueue(&mut self, now: Instant, entry: u32, session: u32, nonce: u64, mode: Mode, own: Option<u32>) -> LockOutcome {
-        let waits = self.table.sessions[session].waits as usize;
-        if self.waiters(entry).count() >= self.limits.waiters_per_object
-            || waits >= self.limits.waiters_per_session
-            || !self.share_may_wait(session)
-        {
-            return LockOutcome::Busy;
+        if let Some(limited) = self.waiters_limit(session, entry) {
+            return LockOutcome::Limited(limited);
         }
         let upgrade = mode == Mode::Exclusive && own.is_some_and(|at| self.table.holds[at].mode == Mode::Shared);
         let waiter = LockWaiter { session, nonce, mode, since: now, upgrade, heard: now, asked: false };

@@ -41,7 +41,7 @@ use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::index::Index;
 use cistern_link::slab::NONE;
-use cistern_wire::{Generation, Keep, LockClass, LockId, Mode, ObjectId, RowState, Status};
+use cistern_wire::{Generation, Keep, Limited, LockClass, LockId, Mode, ObjectId, RowState, Status};
 use demand::Demands;
 use ending::Sweep;
 use mutation::MutationWaiter;
@@ -88,8 +88,10 @@ pub(crate) enum LockOutcome {
     },
     /// It would wait for an upgrade that waits for it (section 11.4).
     Deadlock,
-    /// A bound is reached.
+    /// There are no tokens for it now, or the session is not in good standing.
     Busy,
+    /// A bound is reached.
+    Limited(Limited),
 }
 
 /// One who holds an advisory lock or waits for it.
@@ -310,26 +312,27 @@ impl LockTable {
     }
 
     /// The table is full, or a session has what it may have: asks some cache locks back, which their agents may hardly need; those of others
-    /// only if the table is full. Who was told "busy" comes again.
-    fn make_room(&mut self, now: Instant, session: u32) {
+    /// only if the table is full. Whether some are asked back now: who was refused comes again.
+    fn make_room(&mut self, now: Instant, session: u32) -> bool {
         if self.table.holds.len() < self.limits.locks_max {
             let own: Vec<u32> = self.table.holds_of_session(session).take(ASKED_FOR_ROOM).collect();
-            own.into_iter().for_each(|at| self.ask_for_room(now, session, at));
-            return;
+            return own.into_iter().fold(false, |asked, at| self.ask_for_room(now, session, at) || asked);
         }
         for _ in 0..ASKED_FOR_ROOM {
             let at = self.hand % self.table.holds.places().max(1);
             self.hand = at + 1;
             self.ask_for_room(now, session, at);
         }
+        true
     }
 
-    fn ask_for_room(&mut self, now: Instant, by: u32, at: u32) {
-        let Some(hold) = self.table.holds.get(at) else { return };
+    fn ask_for_room(&mut self, now: Instant, by: u32, at: u32) -> bool {
+        let Some(hold) = self.table.holds.get(at) else { return false };
         let cache = self.table.entries[hold.entry].lock.class == LockClass::Cache;
         if cache && hold.demand.is_none() && self.table.is_live(hold) {
             self.demand(now, by, at, Keep::Nothing);
         }
+        cache
     }
 
     /// Whether anybody who counts waits for a lock.

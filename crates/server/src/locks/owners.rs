@@ -8,11 +8,11 @@
 use super::LockTable;
 use crate::config::LockLimits;
 use crate::ids::{LockSlot, Owner};
-use crate::share::{Owners, Shared};
+use crate::share::{Owners, RETRY_MS, Shared, used_up};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cistern_link::Instant;
-use cistern_wire::LockClass;
+use cistern_wire::{Limit, Limited, LockClass, Whose};
 use core::time::Duration;
 
 /// Locks that every owner may have.
@@ -127,14 +127,38 @@ impl LockTable {
 
     /// Whether the owner of a session may have one lock more.
     pub(super) fn share_has_room(&self, session: u32) -> bool {
-        let shared = Shared { capacity: self.limits.locks_max, reserve: LOCKS_RESERVE };
-        shared.admits_by(self.table.holds.len(), 1, || self.owner(session).held as usize)
+        self.shared_locks().admits_by(self.table.holds.len(), 1, || self.owner(session).held as usize)
     }
 
-    /// Whether the owner of a session may have one lock request more that waits.
-    pub(super) fn share_may_wait(&self, session: u32) -> bool {
+    /// Why a session may not have one lock more.
+    pub(super) fn locks_limit(&self, session: u32) -> Limited {
+        let (held, bound) = (self.table.sessions[session].held as usize, self.limits.locks_per_session);
+        if held >= bound {
+            return used_up(Limit::Locks, Whose::Session, held, bound);
+        }
+        self.shared_locks().limited(Limit::Locks, self.table.holds.len(), self.owner(session).held as usize, 1)
+    }
+
+    const fn shared_locks(&self) -> Shared {
+        Shared { capacity: self.limits.locks_max, reserve: LOCKS_RESERVE }
+    }
+
+    /// Why a session may not wait for a lock with one request more; `None`: it may. Whoever waits already is served in time.
+    pub(super) fn waiters_limit(&self, session: u32, entry: u32) -> Option<Limited> {
+        let (here, own) = (self.waiters(entry).count(), self.table.sessions[session].waits as usize);
+        let LockLimits { waiters_per_object, waiters_per_session, .. } = self.limits;
         let shared = Shared { capacity: WAITERS_MAX, reserve: WAITERS_RESERVE };
-        shared.admits_by(self.waiting, 1, || self.owner(session).waits as usize)
+        let of_all = || self.owner(session).waits as usize;
+        let limited = if here >= waiters_per_object {
+            used_up(Limit::Waiters, Whose::Object, here, waiters_per_object)
+        } else if own >= waiters_per_session {
+            used_up(Limit::Waiters, Whose::Session, own, waiters_per_session)
+        } else if !shared.admits_by(self.waiting, 1, of_all) {
+            shared.limited(Limit::Waiters, self.waiting, of_all(), 1)
+        } else {
+            return None;
+        };
+        Some(Limited { retry_ms: RETRY_MS, ..limited })
     }
 
     /// A session has kept a cache lock that it was asked for, or did not receipt the demand: its owner gets none for twice as long as the last

@@ -16,7 +16,7 @@ use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::{REALM_DEPTH_MAX, ROOT};
 use cistern_wire::{
     Bytes16, Field as _, Handle, Limit, Limited, List, ListRealms, MakeRealm, ObjectId, ObjectKind, Realm, RealmRow, RealmRows, Reply,
-    SetQuota, Status, Writer,
+    SetQuota, Status, Whose, Writer,
 };
 
 /// What a REALM_ROWS has besides its rows.
@@ -57,10 +57,11 @@ impl Payer {
 fn within(realm: Realm, limit: Limit, used: u64, after: u64, bound: u64) -> Result<(), PlanError> {
     //= wire-spec.md#11-9-realms-and-rights
     //# A mutation that would leave a realm with more than before and more than a quota of it MUST fail with LIMITED.
+    let whose = if realm == OF_PRINCIPAL { Whose::Principal } else { Whose::Realm };
     let exceeds = bound > 0 && after > bound && after > used;
     //= wire-spec.md#11-9-realms-and-rights
     //# So MUST one that would leave a principal with more objects or bytes than before, of those that it made, and more than its quota.
-    if exceeds && !bugs::is(Bug::R2) { Err(PlanError::Limited(Limited { limit, realm, used, bound })) } else { Ok(()) }
+    if exceeds && !bugs::is(Bug::R2) { Err(PlanError::Limited(Limited { limit, whose, realm, used, bound, retry_ms: 0 })) } else { Ok(()) }
 }
 
 impl Draft {

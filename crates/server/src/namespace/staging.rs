@@ -8,12 +8,12 @@
 
 use crate::config::StageLimits;
 use crate::ids::FlowId;
-use crate::share::{Shared, take};
+use crate::share::{RETRY_MS, Shared, take, used_up};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_wire::limits::CONTENT_MAX;
-use cistern_wire::{SessionId, Status};
+use cistern_wire::{Limit, Limited, SessionId, Status, Whose};
 
 /// Most gaps between the pieces of one stage: of 1 MiB in datagrams of the smallest size every second one lost, and as much again.
 const RANGES_MAX: usize = 4_096;
@@ -117,10 +117,19 @@ impl Stages {
         end.saturating_sub(self.stages.get(&(session, stage)).map_or(0, |staged| staged.bytes.len()))
     }
 
-    /// Whether an owner may stage a piece that ends there.
-    pub(crate) fn share_has_room(&self, (session, owner): (SessionId, FlowId), stage: u64, end: usize) -> bool {
+    /// Why a session may not stage a piece that ends there; `None`: it may. What is staged is written or dropped in time.
+    pub(crate) fn limit(&self, (session, owner): (SessionId, FlowId), stage: u64, end: usize) -> Option<Limited> {
         let shared = Shared { capacity: self.limits.bytes_total, reserve: RESERVE };
-        shared.admits_by(self.bytes, self.growth(session, stage, end), || self.by_owner.get(&owner).copied().unwrap_or(0))
+        let (growth, own, bound) = (self.growth(session, stage, end), self.bytes_of(session), self.limits.bytes_per_session);
+        let of_all = || self.by_owner.get(&owner).copied().unwrap_or(0);
+        let limited = if growth > 0 && own + growth > bound {
+            used_up(Limit::Staged, Whose::Session, own, bound)
+        } else if !shared.admits_by(self.bytes, growth, of_all) {
+            shared.limited(Limit::Staged, self.bytes, of_all(), growth)
+        } else {
+            return None;
+        };
+        Some(Limited { retry_ms: RETRY_MS, ..limited })
     }
 
     fn of(&self, session: SessionId) -> impl Iterator<Item = (&(SessionId, u64), &Staged)> {
@@ -276,7 +285,7 @@ mod tests {
         assert_eq!((s.bytes(), &s.by_owner), (5, &BTreeMap::from([(by(B).1, 5)])));
         s.piece(START, by(B), 2, (1, 0), b"a").unwrap();
         assert_eq!(s.piece(START, by(B), 3, (1, 0), b"a"), Err(Status::BUSY), "too many stages");
-        assert!(s.share_has_room(by(A), 1, 9) && !s.share_has_room(by(A), 1, 10), "an owner that has little may have what there is");
+        assert!(s.limit(by(A), 1, 9).is_none() && s.limit(by(A), 1, 10).is_some(), "an owner that has little may have what there is");
     }
 
     #[test]
@@ -285,12 +294,12 @@ mod tests {
         let mut s = Stages::new(limits);
         let mut stages = 0;
         // The last byte takes the memory of all before it.
-        while s.share_has_room(by(A), stages + 1, 500_000) {
+        while s.limit(by(A), stages + 1, 500_000).is_none() {
             stages += 1;
             s.piece(START, by(A), stages, (1 << 20, 499_999), b"x").unwrap();
         }
         assert_eq!(stages, 6, "3 of 4 MiB");
-        assert!(s.share_has_room(by(B), 1, 500_000));
+        assert!(s.limit(by(B), 1, 500_000).is_none());
     }
 
     #[test]
@@ -299,14 +308,14 @@ mod tests {
         let mut s = Stages::new(limits);
         for (session, len) in [(A, 500_000), (B, 100_000)] {
             let mut stage = 1;
-            while s.share_has_room(by(session), stage, len) {
+            while s.limit(by(session), stage, len).is_none() {
                 s.piece(START, by(session), stage, (500_000, u32::try_from(len).unwrap() - 1), b"x").unwrap();
                 stage += 1;
             }
         }
-        assert!(!s.share_has_room(by(A), 1, 500_001), "more than its share, now that another has come");
-        assert!(s.share_has_room(by(A), 1, 250_000), "a piece for which there is memory");
-        assert!(s.share_has_room(by(A), 1, 0), "the end of a stage");
+        assert!(s.limit(by(A), 1, 500_001).is_some(), "more than its share, now that another has come");
+        assert!(s.limit(by(A), 1, 250_000).is_none(), "a piece for which there is memory");
+        assert!(s.limit(by(A), 1, 0).is_none(), "the end of a stage");
     }
 
     //= wire-spec.md#11-5-caching-and-metadata

@@ -8,11 +8,11 @@
 
 use crate::config::PresenceLimits;
 use crate::ids::FlowId;
-use crate::share::{Shared, take};
+use crate::share::{RETRY_MS, Shared, take, used_up};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
-use cistern_wire::{Handle, ObjectId, Realm, SessionId, Status};
+use cistern_wire::{Handle, Limit, Limited, ObjectId, Realm, SessionId, Status, Whose};
 
 /// What became of a watched object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,10 +99,15 @@ impl Watches {
         self.rows.contains_key(&(object, session))
     }
 
-    /// Whether an owner may have one watch more.
-    pub(crate) fn share_has_room(&self, limits: PresenceLimits, owner: FlowId) -> bool {
+    /// Why a session may not watch one object more; `None`: it may.
+    pub(crate) fn limit(&self, by: Watcher, limits: PresenceLimits) -> Option<Limited> {
         let shared = Shared { capacity: limits.watches_max, reserve: WATCHES_RESERVE };
-        shared.admits_by(self.rows.len(), 1, || self.by_owner.get(&owner).copied().unwrap_or(0))
+        let (own, of_all) = (self.count_of(by.session), || self.by_owner.get(&by.owner).copied().unwrap_or(0));
+        if own >= limits.watches_per_session {
+            return Some(used_up(Limit::Watches, Whose::Session, own, limits.watches_per_session));
+        }
+        let room = shared.admits_by(self.rows.len(), 1, of_all);
+        (!room).then(|| shared.limited(Limit::Watches, self.rows.len(), of_all(), 1))
     }
 
     /// A session watches an object, of which it is told `version` by the answer.
@@ -278,10 +283,14 @@ impl Ephemerals {
         self.rows.len()
     }
 
-    /// Whether a session may have so many more.
-    pub(crate) fn has_room(&self, session: SessionId, more: usize, limits: PresenceLimits) -> bool {
-        let own = self.by_session.get(&session).map_or(0, BTreeSet::len);
-        self.rows.len() + more <= limits.ephemerals_max && own + more <= limits.ephemerals_per_session
+    /// Why a session may not have so many more; `None`: it may.
+    pub(crate) fn limit(&self, session: SessionId, more: usize, limits: PresenceLimits) -> Option<Limited> {
+        let (own, all) = (self.by_session.get(&session).map_or(0, BTreeSet::len), self.rows.len());
+        if own + more > limits.ephemerals_per_session {
+            return Some(used_up(Limit::Ephemerals, Whose::Session, own, limits.ephemerals_per_session));
+        }
+        let full = all + more > limits.ephemerals_max;
+        full.then(|| Limited { retry_ms: RETRY_MS, ..used_up(Limit::Ephemerals, Whose::Server, all, limits.ephemerals_max) })
     }
 
     /// Whether removals are left that may begin now.

@@ -216,22 +216,32 @@ impl Server {
 
     /// Whether an owner may have one session more; if not, some of its sessions are asked whether their agents are there.
     pub(crate) fn share_has_room(&mut self, owner: Owner) -> bool {
-        let all = self.sessions.len() + self.sessions.counts().of_before;
-        let (flow, own) = self.scheduler.of_owner(owner);
-        let shared = Shared { capacity: self.config.sessions_max as usize, reserve: SESSIONS_RESERVE };
-        if shared.admits(all, own, 1) {
+        let (shared, all) = self.shared_sessions();
+        if shared.admits(all, self.scheduler.of_owner(owner).1, 1) {
             return true;
         }
         if self.probes.allow(self.now) {
-            let from = usize::try_from(self.rng.below(own.max(1) as u64)).unwrap_or(0);
-            let ids: Vec<SessionId> = self.sessions.iter().filter(|session| session.flow == flow).map(|session| session.id).collect();
-            for id in ids.iter().cycle().skip(from).take(PROBED_AT_ONCE.min(ids.len())) {
-                if let Some(key) = self.sessions.find(*id).filter(|key| self.is_good(*key)) {
-                    self.probe(key);
-                }
-            }
+            self.probe_own(owner);
         }
         false
+    }
+
+    /// The table of sessions, and how much of it is used: those of before the start, which are still to come back, included.
+    pub(crate) fn shared_sessions(&self) -> (Shared, usize) {
+        let all = self.sessions.len() + self.sessions.counts().of_before;
+        (Shared { capacity: self.config.sessions_max as usize, reserve: SESSIONS_RESERVE }, all)
+    }
+
+    /// Asks some sessions of an owner, picked at random, whether their agents are there.
+    pub(crate) fn probe_own(&mut self, owner: Owner) {
+        let (flow, own) = self.scheduler.of_owner(owner);
+        let from = usize::try_from(self.rng.below(own.max(1) as u64)).unwrap_or(0);
+        let ids: Vec<SessionId> = self.sessions.iter().filter(|session| session.flow == flow).map(|session| session.id).collect();
+        for id in ids.iter().cycle().skip(from).take(PROBED_AT_ONCE.min(ids.len())) {
+            if let Some(key) = self.sessions.find(*id).filter(|key| self.is_good(*key)) {
+                self.probe(key);
+            }
+        }
     }
 
     /// Deadlines that are due now that the socket was found empty.

@@ -14,10 +14,11 @@ use crate::requests::{Answering, Blocked, Call, Progress};
 use crate::scheduler::prices;
 use crate::server::Server;
 use crate::server::answers::{Repeatable, millis};
-use crate::server::long::Recording;
+use crate::server::long::{RECORDED_MAX, Recording};
 use crate::server::presence::note_changes;
 use crate::server::receive::MessageCx;
 use crate::server::recovery::keep_outcome;
+use crate::share::{RETRY_MS, used_up};
 use crate::sessions::grace::Grace;
 use crate::stats::ServedAs;
 use crate::store::{ReadError, Seen};
@@ -25,13 +26,11 @@ use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::BATCH_MAX;
 use cistern_wire::{
-    Ack, Attr, BatchFailed, Bytes8, Bytes16, CacheGrant, Failed, Field as _, Granted, Kind, Limited, List, ListLocks, ListRealms, Lock,
+    Ack, Attr, BatchFailed, Bytes8, Bytes16, CacheGrant, Failed, Field as _, Granted, Kind, Limit, Limited, List, ListLocks, ListRealms, Lock,
     LockClass, LockId, LockRefused, LockRow, LockRows, LockWait, Message, ObjectId, Raw, Realm, Reply, RowState, SessionId, Stage, Status,
-    Terms, Want,
+    Terms, Want, Whose,
 };
 
-/// Retry hint for BUSY, in milliseconds.
-const BUSY_RETRY_MS: u32 = 100;
 /// What a LIST_LOCKS reply has besides its rows.
 const ROWS_AROUND: usize = Reply::KIND_LEN + LockRows::MIN_LEN;
 
@@ -47,8 +46,14 @@ pub(crate) enum Stop {
         /// The item of a batch by which it failed.
         item: Option<u16>,
     },
-    /// It would use more than a realm may.
+    /// It would use more than somebody may.
     Limited(Limited),
+}
+
+impl From<Limited> for Stop {
+    fn from(limited: Limited) -> Self {
+        Self::Limited(limited)
+    }
 }
 
 impl From<Status> for Stop {
@@ -176,8 +181,13 @@ impl Server {
     fn mutate(&mut self, call: Call, mutation: &Mutation<'_>, seen: &Seen) -> Run {
         let run = bounded(call.progress, self.try_mutate(call, mutation, seen));
         //= wire-spec.md#11-5-caching-and-metadata
-        //# The stages that a mutation names MUST end with it, done or failed, unless it fails with BUSY or IN_GRACE.
-        if !matches!(run, Err(Stop::Blocked(_) | Stop::Failed { status: Status::BUSY | Status::IN_GRACE, .. })) {
+        //# The stages that a mutation names MUST end with it, done or failed, unless it fails with BUSY, IN_GRACE, or LIMITED with a `retry_ms`.
+        let comes_again = match &run {
+            Err(Stop::Blocked(_) | Stop::Failed { status: Status::BUSY | Status::IN_GRACE, .. }) => true,
+            Err(Stop::Limited(limited)) => limited.retry_ms > 0,
+            _ => false,
+        };
+        if !comes_again {
             mutation.stages().for_each(|stage| self.stages.remove(call.key.id(), stage));
         }
         run
@@ -219,8 +229,10 @@ impl Server {
             Stop::Failed { status, item }
         })?;
         let made = mutation.ephemerals();
-        if made > 0 && !ephemerals.has_room(session, made, config.presence) {
-            return Err(Status::BUSY.into());
+        if made > 0
+            && let Some(limited) = ephemerals.limit(session, made, config.presence)
+        {
+            return Err(limited.into());
         }
         let asked = locks.asked();
         let turn = locks.enter(now, call.id, call.slot, plan.affected(), terms.held);
@@ -265,8 +277,8 @@ impl Server {
         // What is impossible is told below.
         let end = (message.offset as usize).saturating_add(message.data.0.len()).min(message.total as usize);
         let by = (call.key.id(), call.flow);
-        if !self.stages.share_has_room(by, message.stage, end) {
-            return Err(Status::BUSY.into());
+        if let Some(limited) = self.stages.limit(by, message.stage, end) {
+            return Err(limited.into());
         }
         self.stages.piece(self.now, by, message.stage, (message.total, message.offset), message.data.0)?;
         self.answer_with(&Reply::Done(cistern_wire::Done {}), Repeatable::Changes)
@@ -291,14 +303,15 @@ impl Server {
         if message.wait == LockWait::Queue {
             // Each wait ends in a notice; who receipts none of them is not given ever more of them.
             let owed = self.sessions.get(key).and_then(|session| session.notices.as_ref()).map_or(0, |notices| notices.outcomes());
-            if owed >= self.config.locks.waiters_per_session {
-                return Err(Status::BUSY.into());
+            let bound = self.config.locks.waiters_per_session;
+            if owed >= bound {
+                return Err(Limited { retry_ms: RETRY_MS, ..used_up(Limit::Waiters, Whose::Session, owed, bound) }.into());
             }
         }
         match self.record_lock(key, message.object) {
             Recording::Done => {}
             Recording::By(batch) => return Err(Blocked::Durable(batch).into()),
-            Recording::Full => return Err(Status::BUSY.into()),
+            Recording::Full => return Err(used_up(Limit::Locks, Whose::Session, RECORDED_MAX, RECORDED_MAX).into()),
         }
         self.long.note(key.id());
         let lock = LockId { object: message.object, class: LockClass::Advisory };
@@ -325,6 +338,7 @@ impl Server {
             }
             LockOutcome::Deadlock => Err(Status::EDEADLK.into()),
             LockOutcome::Busy => Err(Status::BUSY.into()),
+            LockOutcome::Limited(limited) => Err(limited.into()),
         }
     }
 
@@ -433,7 +447,7 @@ impl Server {
     //# Every refusal in a session in good standing MUST be an ACK with a status.
     pub(crate) fn put_failure(&mut self, status: Status, item: Option<u16>) {
         let retry_ms = match status {
-            Status::BUSY => BUSY_RETRY_MS,
+            Status::BUSY => RETRY_MS,
             Status::IN_GRACE => self.grace_left_ms(),
             _ => 0,
         };

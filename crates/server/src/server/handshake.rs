@@ -14,6 +14,7 @@ use crate::server::{Identity, Server};
 use crate::sessions::half_open::HalfOpen;
 use crate::sessions::networks::Network;
 use crate::sessions::session::Opening;
+use crate::share::used_up;
 use crate::stats::Dropped;
 use crate::transport::SMALL;
 use crate::transport::validation::CookieTime;
@@ -22,7 +23,9 @@ use cistern_link::bugs::{self, Bug};
 use cistern_link::{PacketCounter, Path, ReplayWindow, first_packet, is_first_packet};
 use cistern_seal::Sealer;
 use cistern_wire::limits::{COOKIE_MAX, FEATURE_VOLATILE, LABEL_MAX, OVERHEAD, VERSION};
-use cistern_wire::{AgentId, Bytes8, Challenge, Field as _, Form, Handle, Hello, Message, Raw, Refuse, RefuseReason, SessionId, Welcome};
+use cistern_wire::{
+    AgentId, Bytes8, Challenge, Field as _, Form, Handle, Hello, Limit, Limited, Message, Raw, Refuse, RefuseReason, SessionId, Welcome, Whose,
+};
 use core::time::Duration;
 use log::{debug, warn};
 
@@ -120,12 +123,13 @@ impl Server {
     /// Whether there is room for a session that is opened from `path`.
     fn admit_one_more(&mut self, path: Path, owner: Owner, agent: AgentId) -> Result<(), RefuseReason> {
         let nearly = |bound: u32| (bound - bound / 8) as usize;
-        let network = Network::of(path.remote);
-        let neighbours = network.map_or(0, |network| self.sessions.of_network(network).len());
+        // A key counts wherever its sessions come from; who has none, by its network.
+        let network = if matches!(owner, Owner::Key(_)) { None } else { Network::of(path.remote) };
+        let neighbours = self.neighbours(network, owner);
         if self.sessions.len() >= nearly(self.config.sessions_max) && self.probes.allow(self.now) {
             self.probe_some(None);
         } else if neighbours >= nearly(self.config.network_sessions_max) && self.probes.allow(self.now) {
-            self.probe_some(network);
+            if network.is_some() { self.probe_some(network) } else { self.probe_own(owner) }
         }
         // Who had a session before the start has a place, which others leave to it.
         let is_back = self.sessions.is_back(agent);
@@ -150,17 +154,36 @@ impl Server {
             }
             return Err(RefuseReason::Crowded);
         }
-        if neighbours >= self.config.network_sessions_max as usize {
+        if !is_back && neighbours >= self.config.network_sessions_max as usize {
             if self.warnings.admit(self.now, Reason::Crowded, agent) {
+                let whose = if network.is_some() { "network (/24 of IPv4, /64 of IPv6)" } else { "key" };
                 warn!(
-                    "{}: refused agent {agent} at {}: its network (/24 of IPv4, /64 of IPv6) has {neighbours} sessions; raise \
-                     network-sessions-max, or evict agents",
+                    "{}: refused agent {agent} at {}: its {whose} has {neighbours} sessions; raise network-sessions-max, or evict agents",
                     self.who, path.remote
                 );
             }
             return Err(RefuseReason::Crowded);
         }
         Ok(())
+    }
+
+    /// How many sessions count as those of one network, or of one key.
+    fn neighbours(&self, network: Option<Network>, owner: Owner) -> usize {
+        match (network, owner) {
+            (Some(network), _) => self.sessions.of_network(network).len(),
+            (None, Owner::Key(_)) => self.scheduler.of_owner(owner).1,
+            (None, _) => 0,
+        }
+    }
+
+    /// Why a key may not have one session more.
+    pub(crate) fn sessions_limit(&self, owner: Owner) -> Limited {
+        let (own, bound) = (self.neighbours(None, owner), self.config.network_sessions_max as usize);
+        if own >= bound {
+            return used_up(Limit::Sessions, Whose::Host, own, bound);
+        }
+        let (shared, all) = self.shared_sessions();
+        shared.limited(Limit::Sessions, all, own, 1)
     }
 
     /// Answers by a cookie; nothing is kept.

@@ -191,11 +191,13 @@ impl Server {
     pub(crate) fn watch_object(&mut self, call: Call, message: &Watch, seen: &Seen) -> Run {
         let asker = self.principals.asker(call.who);
         let attr = *self.namespace.permitted(&self.store.view(seen), message.object, asker, Rights::READ)?;
-        let has_room = || self.watches.share_has_room(self.config.presence, call.flow);
-        if !self.watches.has(call.key.id(), message.object) && !has_room() {
-            return Err(Status::BUSY.into());
+        let by = Watcher { session: call.key.id(), owner: call.flow };
+        if !self.watches.has(by.session, message.object)
+            && let Some(limited) = self.watches.limit(by, self.config.presence)
+        {
+            return Err(limited.into());
         }
-        self.watches.add(Watcher { session: call.key.id(), owner: call.flow }, message.object, attr.version, self.config.presence)?;
+        self.watches.add(by, message.object, attr.version, self.config.presence)?;
         // Its owner is probed from now on.
         if let Some(owner) = self.ephemerals.bound(message.object).filter(|owner| *owner != call.key.id())
             && let Some(owner) = self.sessions.find(owner)

@@ -27,7 +27,7 @@ use cistern_wire::sealed::{
     MAC_LEN, OpenPayload, OpenStatus, SUITE, SealedChallenge, SealedDatagram, SealedHandshake, SealedHint, SealedRefusal, SealedRefuse,
     SealedWelcome, WelcomePayload, Zeros,
 };
-use cistern_wire::{AgentId, Direction, Handle, Header, Hello, RefuseReason, SessionId, StoreId, Welcome};
+use cistern_wire::{AgentId, Direction, Handle, Header, Hello, Limited, RefuseReason, SessionId, StoreId, Welcome};
 use log::debug;
 
 impl Server {
@@ -240,7 +240,8 @@ impl Server {
             }
             Err(status) => {
                 debug!("{}: refused a handshake from {}: {status}", self.who, path.remote);
-                refusal(status)
+                let of_key = principal.filter(|_| status == OpenStatus::Limit);
+                refusal(status, of_key.map(|principal| self.sessions_limit(Owner::Key(principal))))
             }
         };
         if let Some(gate) = &mut self.gate {
@@ -334,15 +335,18 @@ const fn payload_of(terms: &Welcome, roster: u32) -> WelcomePayload {
         max_datagram: terms.max_datagram,
         roster,
         retry_ms: 0,
+        used: 0,
+        bound: 0,
     }
 }
 
 /// What WELCOME says to whom it offers nothing.
-const fn refusal(status: OpenStatus) -> WelcomePayload {
+fn refusal(status: OpenStatus, limited: Option<Limited>) -> WelcomePayload {
     let retry_ms = match status {
         OpenStatus::Busy | OpenStatus::Limit | OpenStatus::Ahead => BUSY_RETRY_MS,
         OpenStatus::Opened | OpenStatus::UnknownKey | OpenStatus::Revoked | OpenStatus::Superseded => 0,
     };
+    let count = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
     WelcomePayload {
         status,
         version: VERSION,
@@ -362,6 +366,8 @@ const fn refusal(status: OpenStatus) -> WelcomePayload {
         max_datagram: 0,
         roster: 0,
         retry_ms,
+        used: limited.map_or(0, |limited| count(limited.used)),
+        bound: limited.map_or(0, |limited| count(limited.bound)),
     }
 }
 

@@ -6,7 +6,7 @@ use cistern_wire::{
     Ask, Attr, CacheGrant, CancelOutcome, Claim, Direction, DropReason, Effect, EndReason, Entry as DirEntry, Expect, Fate, FieldInfo,
     FormerClaim, FormerFate, Held, Holder, Item, ItemResult, JoinOutcome, Keep, Kind, Lane, Limit, LockClass, LockId, LockRow, LockWait,
     Mode, NackReason, ObjectKind, RealmRow, ReceiptAnswer, ReclaimItem, ReclaimedItem, RefuseReason, ReleaseItem, ReleasedItem, RenameRule,
-    ReplyKind, RowState, SessionFate, SetMask, Standing, Stated, Status, Terms, Want, XattrRule, limits,
+    ReplyKind, RowState, SessionFate, SetMask, Standing, Stated, Status, Terms, Want, Whose, XattrRule, limits,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -148,6 +148,7 @@ fn codes_have_the_values_of_the_code() {
         spec,
         LockClass,
         Mode,
+        Whose,
         Want,
         Keep,
         ObjectKind,

@@ -49,7 +49,7 @@ pub(super) fn reclaimed(request: Option<&Request>, nonce: u64, reclaimed: &Recla
 /// What of a reply does not belong to its request: "answered by" in section 6.2.
 pub(super) fn unfit(request: &Request, reply: &Reply<'_>) -> Option<&'static str> {
     let fits = match reply.kind() {
-        ReplyKind::Failed => true,
+        ReplyKind::Failed | ReplyKind::Limited => true,
         ReplyKind::Walked => request.kind == Kind::Lookup,
         ReplyKind::Stated => request.kind == Kind::GetAttr,
         ReplyKind::Listing => request.kind == Kind::ReadDir,
@@ -58,7 +58,6 @@ pub(super) fn unfit(request: &Request, reply: &Reply<'_>) -> Option<&'static str
         ReplyKind::Granted => request.kind == Kind::Lock,
         ReplyKind::LockRefused => request.kind == Kind::Lock,
         ReplyKind::LockRows => request.kind == Kind::ListLocks,
-        ReplyKind::Limited => request.kind.class() == Some(Class::Mutation),
         ReplyKind::RealmRows => request.kind == Kind::ListRealms,
         ReplyKind::AdminAnswer => request.kind == Kind::Admin,
         ReplyKind::ServerReport => request.kind == Kind::ServerStatus,

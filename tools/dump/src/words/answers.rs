@@ -5,7 +5,7 @@
 use super::{a_mode, cached, list as join, lock_name, micros, millis, text, tokens};
 use cistern_wire::{
     Attr, CancelOutcome, Cancelled, Effect, Fate, Field as _, Holder, Keep, LockRow, Nack, NackReason, OutcomeTold, Queued, Reader,
-    Released, ReleasedItem, Reply, RequestResult, RowState, ServerReport, Standing, Walked,
+    Released, ReleasedItem, Reply, RequestResult, RowState, ServerReport, Standing, Walked, Whose,
 };
 
 pub(super) fn reply(reply: &Reply<'_>) -> String {
@@ -48,8 +48,9 @@ pub(super) fn reply(reply: &Reply<'_>) -> String {
         }
         Reply::BatchFailed(m) => format!("changed nothing: item {} failed with {}: {}", m.item, m.status.name(), m.status),
         Reply::Limited(m) => {
-            let whose = if m.realm.0 == 0 { "the principal".to_owned() } else { format!("realm {}", m.realm) };
-            format!("changed nothing: the quota of {whose} is used up: {} of {} {}", m.used, m.bound, m.limit)
+            let whose = if m.whose == Whose::Realm { format!("realm {}", m.realm) } else { format!("the {}", m.whose) };
+            let again = if m.retry_ms == 0 { String::new() } else { format!("; try again in {}", millis(m.retry_ms.into())) };
+            format!("did nothing: {} of {} {} of {whose} are used{again}", m.used, m.bound, m.limit)
         }
         Reply::RealmRows(m) => {
             let row = |row: cistern_wire::RealmRow<'_>| format!("{} with {} objects and {} bytes", row.realm, row.objects, row.bytes);

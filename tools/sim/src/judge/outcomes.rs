@@ -78,7 +78,7 @@ impl Outcomes {
                 self.failed(session, nonce, failed.status)
             }
             Some((nonce, Reply::BatchFailed(failed))) => self.failed(session, nonce, failed.status),
-            Some((nonce, Reply::Limited(_))) => self.failed(session, nonce, Status::EDQUOT),
+            Some((nonce, Reply::Limited(_))) if self.mutations.contains(&(session, nonce)) => self.failed(session, nonce, Status::EDQUOT),
             Some((nonce, reply @ (Reply::Changed(_) | Reply::Batched(_)))) => self.changed(session, nonce, &reply),
             Some((nonce, Reply::OutcomeTold(told))) => {
                 let Some((of, of_nonce)) = self.outcome_asked.get(&(session, nonce)).copied() else { return Ok(()) };

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use cistern_agent::api::{Command, OpError, Output, Ownership, Target};
 use cistern_sim::script::{Agent, Setting};
-use cistern_wire::{Limit, Limited, Realm, Status};
+use cistern_wire::{Limit, Limited, Realm, Status, Whose};
 
 const OWNER: Ownership = Ownership { mode: 0o755, uid: 0, gid: 0 };
 
@@ -42,7 +42,7 @@ fn a_quota_holds_for_all_realms_within() {
     realm(&a, "/team/inner");
     quota(&a, "/team", 3);
     a.create("/team/inner/f").done();
-    let full = OpError::Limited(Limited { limit: Limit::Objects, realm: team, used: 3, bound: 3 });
+    let full = OpError::Limited(Limited { limit: Limit::Objects, whose: Whose::Realm, realm: team, used: 3, bound: 3, retry_ms: 0 });
     assert_eq!(a.create("/team/inner/g").ends(), Err(full));
     a.unlink("/team/inner/f").done();
     a.create("/team/inner/g").done();

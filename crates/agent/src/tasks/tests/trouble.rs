@@ -3,11 +3,12 @@
 use super::bench::{Bench, OWNER, at, attr, bytes, data, put, read, stat};
 use super::toy::{Node, decode};
 use crate::api::{Command, OpError, Output, Submitted, Target};
-use crate::call::Answer;
+use crate::call::{Answer, TaskId};
 use crate::tasks::TASKS_MAX;
 use alloc::collections::BTreeMap;
 use cistern_wire::{
-    Done, Failed, Fate, Kind, List, LockId, LockRow, LockRows, Message, ObjectId, RenameRule, Reply, Status, reply_samples,
+    Done, Failed, Fate, Kind, Limit, Limited, List, LockId, LockRow, LockRows, Message, ObjectId, Realm, RenameRule, Reply, Status, Whose,
+    reply_samples,
 };
 use core::time::Duration;
 
@@ -47,6 +48,18 @@ fn a_busy_server_without_a_hint_is_an_error() {
     let op = bench.start(stat("/d/f"));
     bench.answer_next(&later(Status::BUSY, 0));
     assert_eq!(bench.ended(op), Some(Err(OpError::Status(Status::BUSY))));
+}
+
+#[test]
+fn what_was_refused_till_the_time_was_up_names_the_bound() {
+    let mut bench = bench();
+    let op = bench.start(stat("/d/f"));
+    let limited = Limited { limit: Limit::Staged, whose: Whose::Host, realm: Realm(0), used: 60_000, bound: 65_536, retry_ms: 100 };
+    bench.answer_next(&Answer::Reply(Reply::Limited(limited)));
+    assert_eq!(bench.ended(op), None);
+    bench.with(|ops, ctx| ops.give_up(ctx, TaskId(op.0), OpError::Unreachable));
+    assert_eq!(bench.ended(op), Some(Err(OpError::Limited(limited))));
+    assert_eq!(bench.timers.wake_after(bench.now), None);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Claims about advisory locks.
 
 use super::super::{CancelResult, LockDecision, LockLimits, LockOutcome, Row, Rows};
-use super::{A, B, C, Script, X, Y, advisory, demand, granted, key};
-use cistern_wire::{Generation, Keep, LockWait, Mode, ObjectId, RowState, Status};
+use super::{A, B, C, Script, X, Y, advisory, cache, demand, granted, key};
+use crate::share::RETRY_MS;
+use cistern_wire::{Generation, Keep, Limit, Limited, LockWait, Mode, ObjectId, Realm, RowState, Status, Whose};
 
 use Mode::{Exclusive, Shared};
 
@@ -210,23 +211,33 @@ fn waits_of_an_object_that_is_gone_end() {
 }
 
 #[test]
-fn bounds_on_waiters_are_answered_busy() {
+fn bounds_on_waiters_are_named() {
     let mut s = Script::with(LockLimits { waiters_per_object: 2, waiters_per_session: 3, ..LockLimits::default() });
     s.locked(A, 1, X, Exclusive);
     s.locked(A, 2, Y, Exclusive);
     s.queued(B, 1, X, Exclusive);
     s.queued(B, 2, X, Exclusive);
-    assert_eq!(s.lock(C, 1, X, Exclusive, LockWait::Queue), LockOutcome::Busy);
+    let over = |whose, used, bound| {
+        LockOutcome::Limited(Limited { limit: Limit::Waiters, whose, realm: Realm(0), used, bound, retry_ms: RETRY_MS })
+    };
+    assert_eq!(s.lock(C, 1, X, Exclusive, LockWait::Queue), over(Whose::Object, 2, 2));
     s.queued(B, 3, Y, Exclusive);
-    assert_eq!(s.lock(B, 4, Y, Exclusive, LockWait::Queue), LockOutcome::Busy);
+    assert_eq!(s.lock(B, 4, Y, Exclusive, LockWait::Queue), over(Whose::Session, 3, 3));
     assert_eq!((s.table.counts().waiters, s.table.waits(B)), (3, 3));
 }
 
 #[test]
-fn bound_on_locks_is_answered_busy_and_ends_a_wait() {
+fn bound_on_locks_is_named_and_ends_a_wait() {
     let mut s = Script::with(LockLimits { locks_per_session: 1, ..LockLimits::default() });
+    let over = |retry_ms| {
+        LockOutcome::Limited(Limited { limit: Limit::Locks, whose: Whose::Session, realm: Realm(0), used: 1, bound: 1, retry_ms })
+    };
+    let cached = s.shared(A, ObjectId(30));
+    assert_eq!(s.lock(A, 5, Y, Exclusive, LockWait::Queue), over(RETRY_MS), "a cache lock will make room");
+    s.give(A, cache(ObjectId(30)), cached);
+    s.decisions();
     let a = s.locked(A, 1, X, Exclusive);
-    assert_eq!(s.lock(A, 2, Y, Exclusive, LockWait::Queue), LockOutcome::Busy);
+    assert_eq!(s.lock(A, 2, Y, Exclusive, LockWait::Queue), over(0), "nothing will but the agent itself");
     s.queued(B, 1, X, Exclusive);
     s.locked(B, 2, Y, Exclusive);
     s.decisions();

@@ -295,6 +295,7 @@ impl Model {
             LockOutcome::Refused { holder } => assert_ne!(slot_of(holder.session), session),
             // Nobody else is there to be named while a lock that stands no more waits to be swept.
             LockOutcome::Busy => assert!(!self.good(session) || !self.tokens || !self.swept),
+            LockOutcome::Limited(limited) => panic!("far below every bound: {limited:?}"),
             LockOutcome::Deadlock => {}
         }
     }

@@ -5,7 +5,7 @@ use super::{Script, advisory, cache, granted, key};
 use crate::ids::{LockSlot, Owner};
 use alloc::vec::Vec;
 use cistern_link::Instant;
-use cistern_wire::{CacheGrant, Generation, LockWait, Mode, ObjectId, ReclaimItem, Want};
+use cistern_wire::{CacheGrant, Generation, Limit, Limited, LockWait, Mode, ObjectId, Realm, ReclaimItem, Want, Whose};
 use core::time::Duration;
 
 const GREEDY: Owner = Owner::V4([10, 0, 0, 1]);
@@ -127,7 +127,10 @@ fn one_owner_leaves_locks_to_others() {
         let slot = if n % 2 == 0 { first } else { second };
         match s.lock(slot, n + 1, ObjectId(1_000 + n), Mode::Shared, LockWait::Try) {
             LockOutcome::Granted { .. } => held += 1,
-            outcome => assert_eq!(outcome, LockOutcome::Busy),
+            outcome => {
+                let share = Limited { limit: Limit::Locks, whose: Whose::Host, realm: Realm(0), used: held, bound: held, retry_ms: 0 };
+                assert_eq!(outcome, LockOutcome::Limited(share));
+            }
         }
         s.tokens();
     }
@@ -135,14 +138,14 @@ fn one_owner_leaves_locks_to_others() {
     s.locked(other, 1, ObjectId(5_000), Mode::Exclusive);
 }
 
-/// Takes locks, from the `first` request on, until the session is told that it is busy.
+/// Takes locks, from the `first` request on, until the session has as many as it may.
 fn fill(s: &mut Script, slot: LockSlot, first: u64) -> Vec<(ObjectId, Generation)> {
     let mut granted = Vec::new();
     for n in first.. {
         match s.lock(slot, n, ObjectId(1_000 + n), Mode::Exclusive, LockWait::Try) {
             LockOutcome::Granted { generation, .. } => granted.push((ObjectId(1_000 + n), generation)),
             outcome => {
-                assert_eq!(outcome, LockOutcome::Busy);
+                assert!(matches!(outcome, LockOutcome::Limited(_)), "{outcome:?}");
                 return granted;
             }
         }
@@ -182,7 +185,8 @@ fn who_is_refused_by_its_share_takes_nothing_from_others() {
     assert!(s.table.held_by_all() < 1_700, "there is room");
     s.decisions();
     for n in 0..200 {
-        assert_eq!(s.lock(greedy, 10_000 + n, ObjectId(20_000 + n), Mode::Shared, LockWait::Try), LockOutcome::Busy);
+        let outcome = s.lock(greedy, 10_000 + n, ObjectId(20_000 + n), Mode::Shared, LockWait::Try);
+        assert!(matches!(outcome, LockOutcome::Limited(Limited { whose: Whose::Host, .. })), "{outcome:?}");
         assert_eq!(demands_to(&s.decisions(), modest), 0);
     }
     s.give(greedy, cache(ObjectId(200)), own);

@@ -6,7 +6,7 @@ use crate::principals::PrincipalId;
 use crate::store::{ReadError, Seen};
 use alloc::vec::Vec;
 use cistern_wire::limits::REALM_DEPTH_MAX;
-use cistern_wire::{Bytes8, Item, Limit, Limited, ListRealms, MakeRealm, Message, ObjectId, Reader, Realm, Reply, SetQuota, Status, Terms};
+use cistern_wire::{Bytes8, Item, Limit, Limited, ListRealms, MakeRealm, Message, ObjectId, Reader, Realm, Reply, SetQuota, Status, Terms, Whose};
 
 /// Rows of a listing: number, parent, objects and path.
 type Listed = Vec<(u32, u32, u64, Vec<u8>)>;
@@ -125,6 +125,10 @@ fn a_realm_goes_with_its_directory_and_its_number_is_not_given_again() {
     assert_eq!(w.listed(3, 0, LARGE), Err(Status::ESTALE));
 }
 
+const fn over(limit: Limit, realm: Realm, used: u64, bound: u64) -> Limited {
+    Limited { limit, whose: Whose::Realm, realm, used, bound, retry_ms: 0 }
+}
+
 //= wire-spec.md#11-9-realms-and-rights
 //= type=test
 //# A mutation that would leave a realm with more than before and more than a quota of it MUST fail with LIMITED.
@@ -135,9 +139,9 @@ fn a_quota_bounds_a_realm_with_all_realms_within_it() {
     let (inner, within) = w.realm(team, b"inner");
     let file = w.done(create(inner, b"f"))[1].attr.object;
     w.done(set_quota(team, Some(3), Some(4)));
-    assert_eq!(w.limited(create(inner, b"g")), Limited { limit: Limit::Objects, realm, used: 3, bound: 3 });
+    assert_eq!(w.limited(create(inner, b"g")), over(Limit::Objects, realm, 3, 3));
     w.done(write(file, 0, b"1234", false));
-    assert_eq!(w.limited(write(file, 4, b"5", false)), Limited { limit: Limit::Bytes, realm, used: 4, bound: 4 });
+    assert_eq!(w.limited(write(file, 4, b"5", false)), over(Limit::Bytes, realm, 4, 4));
     assert_eq!(w.fails(write(file, 4, b"5", false)), Status::EDQUOT);
     // Elsewhere there is room, and what takes away or adds nothing goes on.
     w.done(create(ROOT_DIR, b"g"));
@@ -147,7 +151,7 @@ fn a_quota_bounds_a_realm_with_all_realms_within_it() {
     assert_eq!(w.fails(write(file, 3, b"d", false)), Status::EDQUOT, "above its quota nothing is added");
     w.done(set_quota(team, Some(0), Some(0)));
     w.done(set_quota(inner, Some(2), None));
-    assert_eq!(w.limited(create(inner, b"g")), Limited { limit: Limit::Objects, realm: within, used: 2, bound: 2 });
+    assert_eq!(w.limited(create(inner, b"g")), over(Limit::Objects, within, 2, 2));
     w.done(create(team, b"g"));
 }
 

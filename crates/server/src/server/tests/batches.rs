@@ -5,8 +5,8 @@ use super::world::{Peer, ROOT, World, create};
 use crate::Config;
 use crate::config::PresenceLimits;
 use cistern_wire::{
-    Ack, Ask, Batch, BatchFailed, Bytes8, Bytes16, Create, Done, Expect, Failed, GetXattr, Item, Keep, List, Message, ObjectId, Release,
-    ReleaseItem, Reply, SetXattr, Stage, Status, Terms, Unlink, Want, Write, XattrRule,
+    Ack, Ask, Batch, BatchFailed, Bytes8, Bytes16, Create, Done, Expect, Failed, GetXattr, Item, Keep, Limit, Limited, List, Message, ObjectId, Release,
+    ReleaseItem, Reply, SetXattr, Stage, Status, Terms, Unlink, Want, Whose, Write, XattrRule,
 };
 
 fn write(object: ObjectId, stage: u64, data: &[u8]) -> Item<'_> {
@@ -123,7 +123,7 @@ fn a_batch_takes_values_from_several_stages_or_from_none() {
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# The stages that a mutation names MUST end with it, done or failed, unless it fails with BUSY or IN_GRACE.
+//# The stages that a mutation names MUST end with it, done or failed, unless it fails with BUSY, IN_GRACE, or LIMITED with a `retry_ms`.
 #[test]
 fn stages_end_with_the_mutation_that_names_them_also_when_it_fails() {
     let mut world = World::new();
@@ -149,10 +149,10 @@ fn stages_end_with_the_mutation_that_names_them_also_when_it_fails() {
 
 //= wire-spec.md#11-5-caching-and-metadata
 //= type=test
-//# The stages that a mutation names MUST end with it, done or failed, unless it fails with BUSY or IN_GRACE.
+//# The stages that a mutation names MUST end with it, done or failed, unless it fails with BUSY, IN_GRACE, or LIMITED with a `retry_ms`.
 #[test]
 fn stages_of_a_mutation_that_met_a_bound_are_there_when_it_comes_again() {
-    let presence = PresenceLimits { ephemerals_max: 1, ephemerals_per_session: 1, ..PresenceLimits::default() };
+    let presence = PresenceLimits { ephemerals_max: 1, ..PresenceLimits::default() };
     let mut world = World::with(Config { presence, volatile: true, ..Config::default() });
     let mut peer = world.open(1);
     ephemeral(&mut world, &mut peer, "bound");
@@ -160,7 +160,8 @@ fn stages_of_a_mutation_that_met_a_bound_are_there_when_it_comes_again() {
     let made = Create { ephemeral: true, ..create(Ask::NONE, "f", Want::Nothing) };
     let items = [made.into(), attribute(ObjectId::made_by(0), 1)];
     let ask = peer.ask();
-    assert_eq!(world.failed(&mut peer, batch(ask, &items)).0, Status::BUSY);
+    let Limited { limit, whose, retry_ms, .. } = world.limited(&mut peer, batch(ask, &items));
+    assert!((limit, whose) == (Limit::Ephemerals, Whose::Server) && retry_ms > 0);
     let ask = peer.ask();
     world.send(&mut peer, &[Message::from(Unlink { ask, dir: ROOT, name: Bytes8(b"bound"), force: false, terms: Terms::NONE })]);
     assert!(matches!(world.got_one(&peer).reply(), Reply::Changed(_)));

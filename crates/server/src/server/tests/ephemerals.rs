@@ -7,8 +7,8 @@ use crate::config::PresenceLimits;
 use crate::store::Key;
 use alloc::vec::Vec;
 use cistern_wire::{
-    Ask, Attr, Batch, Bytes8, CacheGrant, Claim, Create, EndReason, EndSession, GetAttr, Handle, Item, Kind, Link, List, Lookup, Message,
-    ObjectId, ReadDir, Receipt, ReceiptAnswer, Reply, Status, Terms, Unlink, Want, Watch,
+    Ask, Attr, Batch, Bytes8, CacheGrant, Claim, Create, EndReason, EndSession, GetAttr, Handle, Item, Kind, Limit, Limited, Link, List,
+    Lookup, Message, ObjectId, ReadDir, Realm, Receipt, ReceiptAnswer, Reply, Status, Terms, Unlink, Want, Watch, Whose,
 };
 use core::time::Duration;
 
@@ -183,6 +183,7 @@ fn renamed_it_goes_under_its_new_name() {
 fn it_has_one_name_is_made_exclusively_and_within_bounds() {
     let presence = PresenceLimits { ephemerals_max: 3, ephemerals_per_session: 2, ..PresenceLimits::default() };
     let mut world = World::with(Config { presence, volatile: true, ..Config::default() });
+    let over = |whose, used, bound, retry_ms| Limited { limit: Limit::Ephemerals, whose, realm: Realm(0), used, bound, retry_ms };
     let (mut a, mut b) = (world.open(1), world.open(2));
     let made = ephemeral(&mut world, &mut a, "m");
     let link = Link { ask: a.ask_only(), object: made.object, dir: ROOT, name: Bytes8(b"l"), terms: Terms::NONE };
@@ -193,13 +194,13 @@ fn it_has_one_name_is_made_exclusively_and_within_bounds() {
     ephemeral(&mut world, &mut a, "m2");
     let one = |ask| Create { ephemeral: true, ..create(ask, "more", Want::Nothing) };
     let ask = a.ask_only();
-    assert_eq!(world.failed(&mut a, one(ask).into()).0, Status::BUSY, "two of one session");
+    assert_eq!(world.limited(&mut a, one(ask)), over(Whose::Session, 2, 2, 0));
     let two = ["b1", "b2"].map(|name| Item::from(Create { ephemeral: true, ..create(Ask::NONE, name, Want::Nothing) }));
     let batch = Batch { ask: b.ask_only(), items: List::of(&two), terms: Terms::NONE };
-    assert_eq!(world.failed(&mut b, batch.into()).0, Status::BUSY, "one too many in a batch, of which nothing is done");
+    assert_eq!(world.limited(&mut b, batch), over(Whose::Server, 2, 3, 100), "one too many in a batch, of which nothing is done");
     ephemeral(&mut world, &mut b, "m3");
     let ask = b.ask_only();
-    assert_eq!(world.failed(&mut b, one(ask).into()).0, Status::BUSY, "three in all");
+    assert_eq!(world.limited(&mut b, one(ask)), over(Whose::Server, 3, 3, 100));
     close(&mut world, &mut a);
     ephemeral(&mut world, &mut b, "m");
 }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use cistern_wire::{
     Ask, Bytes8, Bytes16, Claim, Demand, GetAttr, Keep, Kind, Limit, Limited, List, ListLocks, LockWait, Lookup, MakeRealm, Message, Mode,
     ObjectId, Realm, Receipt, ReceiptAnswer, Reclaim, ReclaimItem, Release, ReleaseItem, Reply, ServerStatus, SetAttr, SetMask, SetQuota,
-    Stage, Status, Terms, Unlink, WaitOver, Want, Watch, Write,
+    Stage, Status, Terms, Unlink, WaitOver, Want, Watch, Whose, Write,
 };
 
 pub(super) const ALL: &str = "rwlo";
@@ -54,7 +54,7 @@ impl World {
 
     /// Which quota refuses a mutation.
     #[track_caller]
-    fn limited<'a>(&mut self, peer: &mut Peer, message: impl Into<Message<'a>>) -> Limited {
+    pub(super) fn limited<'a>(&mut self, peer: &mut Peer, message: impl Into<Message<'a>>) -> Limited {
         self.send(peer, &[message.into()]);
         let got = self.got_one(peer);
         match got.reply() {
@@ -365,7 +365,7 @@ fn what_a_principal_has_made_is_bounded_by_its_quota_whoever_changes_it() {
     let file = world.create(&mut peer, "f").object;
     world.server.limit(world.now, who, Some(2), Some(4)).unwrap();
     world.turn();
-    let over = |limit, used, bound| Limited { limit, realm: Realm(0), used, bound };
+    let over = |limit, used, bound| Limited { limit, whose: Whose::Principal, realm: Realm(0), used, bound, retry_ms: 0 };
     let more = create(peer.ask_only(), "g", Want::Nothing);
     assert_eq!(world.limited(&mut peer, more), over(Limit::Objects, 2, 2));
     for peer in [&mut peer, &mut all] {

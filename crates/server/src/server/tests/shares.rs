@@ -6,7 +6,7 @@ use crate::config::{PresenceLimits, StageLimits};
 use alloc::vec::Vec;
 use cistern_link::Path;
 use cistern_wire::{
-    Bytes16, Claim, EndReason, EndSession, KeepAlive, Message, PathResponse, RefuseReason, Reply, SessionFate, Stage, Status, Watch,
+    Bytes16, Claim, EndReason, EndSession, KeepAlive, Limit, Limited, Message, PathResponse, RefuseReason, Reply, SessionFate, Stage, Watch, Whose,
 };
 use core::net::SocketAddr;
 
@@ -30,11 +30,13 @@ fn refused(world: &mut World, peer: &mut Peer) -> Option<RefuseReason> {
     }
 }
 
-fn status(world: &mut World, peer: &mut Peer, message: Message<'_>) -> Status {
+/// What a request is refused for, if it is.
+fn limit(world: &mut World, peer: &mut Peer, message: Message<'_>) -> Option<Limited> {
     world.send(peer, &[message]);
     match world.got_one(peer).reply() {
-        Reply::Failed(failed) => failed.status,
-        _ => Status::OK,
+        Reply::Limited(limited) => Some(limited),
+        Reply::Failed(failed) => panic!("{failed:?}"),
+        _ => None,
     }
 }
 
@@ -93,14 +95,15 @@ fn stage_goes_on_and_ends_whatever_its_owner_has() {
     let mut piece = |peer: &mut Peer, stage, total, offset| {
         let data = Bytes16(if total == 0 { b"" } else { b"x" });
         let piece = Stage { ask: peer.ask_only(), stage, total, offset, data };
-        status(&mut world, peer, piece.into())
+        limit(&mut world, peer, piece.into())
     };
-    let full = |piece: &mut dyn FnMut(u64) -> Status| (1..).find(|stage| piece(*stage) != Status::OK);
+    let full = |piece: &mut dyn FnMut(u64) -> Option<Limited>| (1..).find(|stage| piece(*stage).is_some());
     full(&mut |stage| piece(&mut first, stage, 100_000, 99_999));
     full(&mut |stage| piece(&mut second, stage, 20_000, 19_999));
-    assert_eq!(piece(&mut first, 99, 20_000, 19_999), Status::BUSY, "its share");
-    assert_eq!(piece(&mut first, 1, 100_000, 5), Status::OK, "a piece for which there is memory");
-    assert_eq!(piece(&mut first, 1, 0, 0), Status::OK, "the end of a stage");
+    let Limited { limit, whose, used, bound, retry_ms, .. } = piece(&mut first, 99, 20_000, 19_999).expect("its share");
+    assert!((limit, whose) == (Limit::Staged, Whose::Host) && used + 20_000 > bound && bound < 1 << 20 && retry_ms > 0);
+    assert_eq!(piece(&mut first, 1, 100_000, 5), None, "a piece for which there is memory");
+    assert_eq!(piece(&mut first, 1, 0, 0), None, "the end of a stage");
 }
 
 #[test]
@@ -111,10 +114,11 @@ fn watch_that_is_there_is_made_again_whatever_its_owner_has() {
     let files: Vec<_> = (0..1_610).map(|n| world.create(&mut first, &alloc::format!("f{n}")).object).collect();
     let mut watch = |peer: &mut Peer, object| {
         let ask = peer.ask_only();
-        status(&mut world, peer, Watch { ask, object }.into())
+        limit(&mut world, peer, Watch { ask, object }.into())
     };
-    let watched = files.iter().take_while(|file| watch(&mut first, **file) == Status::OK).count();
-    files.iter().take_while(|file| watch(&mut second, **file) == Status::OK).for_each(drop);
-    assert_eq!(watch(&mut first, files[watched]), Status::BUSY, "its share");
-    assert_eq!(watch(&mut first, files[0]), Status::OK);
+    let watched = files.iter().take_while(|file| watch(&mut first, **file).is_none()).count();
+    files.iter().take_while(|file| watch(&mut second, **file).is_none()).for_each(drop);
+    let Limited { limit, whose, used, bound, retry_ms, .. } = watch(&mut first, files[watched]).expect("its share");
+    assert_eq!((limit, whose, used, bound, retry_ms), (Limit::Watches, Whose::Host, watched as u64, watched as u64, 0));
+    assert_eq!(watch(&mut first, files[0]), None);
 }

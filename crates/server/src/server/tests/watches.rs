@@ -6,8 +6,8 @@ use crate::Config;
 use crate::config::PresenceLimits;
 use alloc::vec::Vec;
 use cistern_wire::{
-    Bytes8, Bytes16, Create, Message, ObjectId, Receipt, ReceiptAnswer, Reply, Status, Terms, Unlink, Unwatch, Want, Watch, WatchEvent,
-    Write,
+    Bytes8, Bytes16, Create, Limit, Limited, Message, ObjectId, Realm, Receipt, ReceiptAnswer, Reply, Status, Terms, Unlink, Unwatch, Want, Watch, WatchEvent,
+    Whose, Write,
 };
 use core::time::Duration;
 
@@ -168,6 +168,7 @@ fn watch_that_was_ended_is_told_nothing_and_can_be_made_again() {
 fn watches_have_bounds_and_end_with_their_session() {
     let presence = PresenceLimits { watches_max: 3, watches_per_session: 2, ..PresenceLimits::default() };
     let mut world = World::with(Config { presence, volatile: true, ..Config::default() });
+    let over = |whose, used, bound, retry_ms| Limited { limit: Limit::Watches, whose, realm: Realm(0), used, bound, retry_ms };
     let (mut a, mut b) = (world.open(1), world.open(2));
     let files = ["f", "g"].map(|name| world.create(&mut a, name).object);
     for file in files {
@@ -175,10 +176,10 @@ fn watches_have_bounds_and_end_with_their_session() {
     }
     watch(&mut world, &mut a, files[0]);
     let ask = a.ask_only();
-    assert_eq!(world.failed(&mut a, Watch { ask, object: ROOT }.into()).0, Status::BUSY, "two of one session");
+    assert_eq!(world.limited(&mut a, Watch { ask, object: ROOT }), over(Whose::Session, 2, 2, 0));
     watch(&mut world, &mut b, files[0]);
     let ask = b.ask_only();
-    assert_eq!(world.failed(&mut b, Watch { ask, object: files[1] }.into()).0, Status::BUSY, "three in all");
+    assert_eq!(world.limited(&mut b, Watch { ask, object: files[1] }), over(Whose::Server, 3, 3, 100));
     close(&mut world, &mut a);
     watch(&mut world, &mut b, files[1]);
     assert_eq!(world.server.status(world.now).watches, 2);
