@@ -5,9 +5,10 @@
 //! spent; else it is queued, and flows take turns: those that had nothing to do first, then the others round by round, each with a quantum
 //! of credit a round (deficit round robin with the two lists of RFC 8290). Debt stays, also when the last session of the flow has ended, so
 //! one large request is paid for by many rounds; a flow that nobody competes with passes its rounds at once. What is queued is bounded by
-//! shares, in bytes; what does not fit is shed.
+//! shares, in bytes; what does not fit is shed. A mutation that is first in the line for its objects is executed as long as the slice lasts,
+//! whatever its flow owes, for others stand behind it; those that the slice does not reach have half of the next one before all else, flow by flow.
 //! Invariants: while anything is queued a slice is spent whole; a flow that has credit waits for no more than one slice and one quantum of each
-//! other flow; a task is queued once, under the flow and the session that are named with it.
+//! other flow, or twice that beside such mutations; a task is queued once, under the flow and the session that are named with it.
 //! Leaves to others: executing, what a request is, when a slice begins (the machine: once in each turn of its driver).
 
 pub(crate) mod prices;
@@ -86,6 +87,11 @@ pub(crate) struct Scheduler {
     /// What is queued, by session and in order of arrival, with its bytes.
     queued: BTreeMap<(u32, TaskId), usize>,
     bytes: usize,
+    /// Mutations that are first in line, by flow, and the flows that have any, in order of their turns.
+    first: BTreeMap<FlowId, VecDeque<TaskId>>,
+    first_turns: VecDeque<FlowId>,
+    /// They go before all else until so much of the slice is spent.
+    first_until: i32,
     rounds: u32,
     /// The flow that was looked up last; what it was not charged yet; how much of it may be executed as it comes.
     current: FlowId,
@@ -128,6 +134,9 @@ impl Scheduler {
             old: VecDeque::new(),
             queued: BTreeMap::new(),
             bytes: 0,
+            first: BTreeMap::new(),
+            first_turns: VecDeque::new(),
+            first_until: 0,
             rounds: 0,
             current: FlowId::NONE,
             pending: 0,
@@ -224,7 +233,7 @@ impl Scheduler {
         let left = self.slice - self.spent;
         self.current = id;
         self.allowance = if flow.queued == 0 { flow.credit.min(left).into() } else { 0 };
-        self.alone = flow.credit.min(left) == self.quantum && self.queued.is_empty() && self.halves == 0;
+        self.alone = flow.credit.min(left) == self.quantum && self.queued.is_empty() && self.first.is_empty() && self.halves == 0;
     }
 
     /// Charges what was not yet charged to the flow that was looked up last.
@@ -265,10 +274,47 @@ impl Scheduler {
         }
     }
 
+    /// Whether a mutation that is first in line is executed now: whatever waits behind it has waited long enough for its owner.
+    pub(crate) fn enter_first(&self) -> bool {
+        self.first.is_empty() && i64::from(self.spent) + self.pending < i64::from(self.slice) || bugs::is(Bug::F3)
+    }
+
+    /// Queues a mutation that is first in line.
+    pub(crate) fn queue_first(&mut self, id: FlowId, task: TaskId) {
+        self.settle();
+        let tasks = self.first.entry(id).or_default();
+        if tasks.is_empty() {
+            self.first_turns.push_back(id);
+        }
+        tasks.push_back(task);
+    }
+
+    /// Takes the next of these: their flows take turns.
+    fn take_first(&mut self) -> Option<TaskId> {
+        let id = self.first_turns.pop_front()?;
+        let tasks = self.first.get_mut(&id)?;
+        let task = tasks.pop_front();
+        if tasks.is_empty() {
+            self.first.remove(&id);
+        } else {
+            self.first_turns.push_back(id);
+        }
+        task
+    }
+
+    fn withdraw_first(&mut self, id: FlowId, task: TaskId) {
+        let Some(tasks) = self.first.get_mut(&id) else { return };
+        tasks.retain(|other| *other != task);
+        if tasks.is_empty() {
+            self.first.remove(&id);
+            self.first_turns.retain(|other| *other != id);
+        }
+    }
+
     /// A queued request was dropped.
     pub(crate) fn withdraw(&mut self, id: FlowId, place: u32, task: TaskId) {
         self.settle();
-        let Some(bytes) = self.queued.remove(&(place, task)) else { return };
+        let Some(bytes) = self.queued.remove(&(place, task)) else { return self.withdraw_first(id, task) };
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         flow.queued -= 1;
         flow.bytes -= bytes;
@@ -319,7 +365,7 @@ impl Scheduler {
             for id in self.new.drain(..).chain(self.old.drain(..)) {
                 self.flows[id.0].unlist(rounds);
             }
-            if emptied && self.halves == 0 {
+            if emptied && self.halves == 0 && self.first.is_empty() {
                 return false;
             }
         }
@@ -328,7 +374,8 @@ impl Scheduler {
         self.slice = self.slice_max >> self.halves;
         // What was executed as it came is a part of the slice, but must not take up all of it.
         self.spent = self.spent.min(self.slice - self.slice / 4);
-        !self.queued.is_empty()
+        self.first_until = self.spent + (self.slice - self.spent) / 2;
+        self.has_work()
     }
 
     /// The slice is over: what comes from now on is a part of the next one.
@@ -339,7 +386,14 @@ impl Scheduler {
 
     /// What is to be executed next in this slice; `None`: it is spent, or nothing is queued.
     pub(crate) fn next(&mut self) -> Option<TaskId> {
+        self.settle();
         while self.spent < self.slice {
+            let others = !self.new.is_empty() || !self.old.is_empty();
+            if (self.spent < self.first_until || !others)
+                && let Some(task) = self.take_first()
+            {
+                return Some(task);
+            }
             let id = *self.new.front().or_else(|| self.old.front())?;
             self.spent += LOOKED_AT;
             let flow = &mut self.flows[id.0];
@@ -382,12 +436,17 @@ impl Scheduler {
     /// Whether anything is queued.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        !self.queued.is_empty()
+        !self.queued.is_empty() || !self.first.is_empty()
     }
 
     /// Its figures.
     pub(crate) fn counts(&self) -> WorkCounts {
-        WorkCounts { owners: self.flows.with_sessions(), queued: self.queued.len(), queued_bytes: self.bytes, charged_ns: self.charged }
+        WorkCounts {
+            owners: self.flows.with_sessions(),
+            queued: self.queued.len() + self.first.values().map(VecDeque::len).sum::<usize>(),
+            queued_bytes: self.bytes,
+            charged_ns: self.charged,
+        }
     }
 }
 

@@ -274,7 +274,7 @@ impl Server {
     /// The turn of a waiting mutation has come.
     pub(crate) fn turn_came(&mut self, id: TaskId) {
         if self.tasks.get(id).is_some_and(|task| task.wait == Wait::Turn) {
-            self.resume(id);
+            self.go_on(id);
         }
     }
 

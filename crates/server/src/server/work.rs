@@ -22,23 +22,28 @@ impl Server {
     }
 
     /// What a task waited for is there: it runs now, or, if its owner has used up what it may in this slice, when its owner's turn comes. So
-    /// no answer of the store makes a turn long, however many have waited for it. Who stands in line for locks runs now, for others wait
-    /// behind it.
+    /// no answer of the store makes a turn long, however many have waited for it. Who stands in line for locks waits for the slice alone, for
+    /// others wait behind it.
     pub(super) fn go_on(&mut self, id: TaskId) {
         let call = self.tasks.get(id).and_then(Task::call).copied();
         let waits = call.is_some_and(|call| {
-            let at_once = call.progress.in_line || self.in_grace() && Self::ends_grace(call.kind) || !self.is_good(call.key);
-            !at_once && self.scheduler.enter(call.flow, 0) != Intake::Now
+            let at_once = self.in_grace() && Self::ends_grace(call.kind) || !self.is_good(call.key);
+            let now = if call.progress.in_line { self.scheduler.enter_first() } else { self.scheduler.enter(call.flow, 0) == Intake::Now };
+            !at_once && !now
         });
         if waits { self.queue_again(id) } else { self.resume(id) }
     }
 
-    /// A request that could run waits for its owner's turn.
+    /// A request that could run waits for its owner's turn, or, if it stands in line, for a slice.
     pub(super) fn queue_again(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         if let Origin::Request { call, .. } = &task.origin {
             task.wait = Wait::Share;
-            self.scheduler.queue_again(call.flow, call.key.place, id);
+            if call.progress.in_line {
+                self.scheduler.queue_first(call.flow, id);
+            } else {
+                self.scheduler.queue_again(call.flow, call.key.place, id);
+            }
         }
     }
 

@@ -307,11 +307,80 @@ fn mutation_whose_turn_has_come_waits_for_no_debt_of_its_owner() {
     // Others wait behind it.
     let (serial, items) = (holder.serial(), [ReleaseItem { lock: cache_lock(file), generation, keep: Keep::Nothing }]);
     world.post(&mut holder, &[Release { serial, items: List::of(&items) }.into()]);
-    world.serve_store();
-    world.transmit();
+    world.turn();
+    world.turn();
+    assert!(world.server.figures(world.now).work.queued > PACKED, "the backlog is not done yet");
     let done = |message: Message<'_>| matches!(message, Message::Ack(ack) if ack.nonce == ask.nonce);
     assert!(world.got(&greedy).iter().any(|got| done(got.message())));
     finish(&mut world);
     world.got(&greedy);
     world.got(&holder);
+}
+
+#[test]
+fn mutations_whose_turn_has_come_run_in_slices_and_whoever_else_asks_is_answered_in_each() {
+    // Of some mutations each.
+    let work = WorkLimits { slice: Duration::from_micros(30), ..WorkLimits::default() };
+    let mut world = World::with(Config { work, volatile: true, ..Config::default() });
+    let (mut holder, mut greedy, mut modest) = (world.open(1), world.open(2), world.open(3));
+    let generation = world.cache(&mut holder, ROOT);
+    for n in 0..PACKED {
+        let name = alloc::format!("f{n}");
+        let message = create(greedy.ask(), &name, Want::Nothing).into();
+        world.send(&mut greedy, &[message]);
+        finish(&mut world);
+    }
+    assert_eq!(kinds(&mut world, &greedy), [Kind::Pending; PACKED], "each waits in the line of the directory");
+    assert_eq!(kinds(&mut world, &holder), [Kind::Demand]);
+    let items = [ReleaseItem { lock: cache_lock(ROOT), generation, keep: Keep::Nothing }];
+    let message = Release { serial: holder.serial(), items: List::of(&items) }.into();
+    world.post(&mut holder, &[message]);
+    let (mut done, mut turns) = (0, 0);
+    while done < PACKED {
+        let message = get(modest.ask_only());
+        world.send(&mut modest, &[message]);
+        let made = kinds(&mut world, &greedy).len();
+        assert!(made < PACKED / 2, "{made} in one turn");
+        let answered = kinds(&mut world, &modest);
+        assert!(turns == 0 || answered.contains(&Kind::Ack), "turn {turns}: {answered:?}");
+        (done, turns) = (done + made, turns + 1);
+    }
+    assert!(turns > 2);
+    finish(&mut world);
+    world.got(&modest);
+    world.got(&holder);
+}
+
+#[test]
+fn a_mutation_first_in_line_waits_for_no_debt_of_its_owner_and_is_gone_when_it_is_cancelled() {
+    let mut world = world();
+    let (mut holder, mut greedy, mut other) = (world.open(1), world.open(2), world.open(3));
+    let generation = world.cache(&mut holder, ROOT);
+    let objects = world.server.figures(world.now).objects;
+    for name in ["f", "g"] {
+        let message = create(greedy.ask(), name, Want::Nothing).into();
+        world.send(&mut greedy, &[message]);
+        finish(&mut world);
+    }
+    let behind = create(other.ask_only(), "h", Want::Nothing).into();
+    world.send(&mut other, &[behind]);
+    finish(&mut world);
+    floods(&mut world, &mut greedy, 3);
+    let items = [ReleaseItem { lock: cache_lock(ROOT), generation, keep: Keep::Nothing }];
+    let message = Release { serial: holder.serial(), items: List::of(&items) }.into();
+    world.post(&mut holder, &[message]);
+    assert!(world.server.figures(world.now).locks.mutations > 0, "the slice is spent, and they wait for the next");
+    let message = Cancel { serial: greedy.serial(), nonce: greedy.nonce - 3 * PACKED as u64 - 1 }.into();
+    world.post(&mut greedy, &[message]);
+    let mut turns = 0;
+    while world.server.figures(world.now).locks.mutations > 0 {
+        world.turn();
+        turns += 1;
+    }
+    assert!(turns < 8 && world.server.figures(world.now).work.queued > PACKED, "before the backlog of who asked for them");
+    finish(&mut world);
+    for peer in [&holder, &greedy, &other] {
+        world.got(peer);
+    }
+    assert_eq!(world.server.figures(world.now).objects, objects + 2, "all but the one that was cancelled");
 }
