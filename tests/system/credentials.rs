@@ -179,6 +179,15 @@ fn invites_and_revocations_outlive_the_server_and_no_backup_takes_them_along_or_
     fs::write(home.path("request"), host.run(CISTERN, &["join", "--request", "--label", "web-1"]).stdout).unwrap();
     let grant = done(&["admit", &path("request")]);
     assert_eq!(done(&["admit", "--name", "other", &path("request")]), grant, "the same key is answered alike again");
+    // Another one that calls itself so, too.
+    let twin = Home::new();
+    fs::create_dir_all(twin.path("config/cistern")).unwrap();
+    twin.json(CISTERN, &["key", "new", "config/cistern/host.key", "--json"]);
+    fs::write(home.path("twin"), twin.run(CISTERN, &["join", "--request", "--label", "web-1"]).stdout).unwrap();
+    let refused = admin(&["admit", &path("twin")]);
+    let why = said(&refused);
+    assert!(refused.status.code() == Some(1) && why.contains("another host") && why.contains("--name"), "{why}");
+    done(&["admit", "--name", "web-2", &path("twin")]);
     fs::write(host.path("grant"), &grant).unwrap();
     assert_eq!(host.json(CISTERN, &["join", "--grant", "grant", "--json"])["name"], "web-1");
     done(&["backup", &path("early")]);

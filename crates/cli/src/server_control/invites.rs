@@ -5,13 +5,17 @@
 
 use super::ControlRequest;
 use super::principals::{failure, rights_of};
+use crate::execute::EXIT_FAILED;
 use crate::local::Failure;
 use crate::text::{Blob, Text};
 use cistern_link::Instant;
+use cistern_seal::PublicKey;
+use cistern_seal::key::Role;
 use cistern_server::invites::{InviteId, InviteRecord};
 use cistern_server::principals::Rights;
 use cistern_server::store::BatchId;
 use cistern_server::{NewInvite, Server};
+use cistern_trust::Fingerprint;
 use cistern_wire::{Realm, Status};
 use serde_json::{Value, json};
 
@@ -37,7 +41,8 @@ pub(super) fn answer(server: &mut Server, now: Instant, request: ControlRequest)
         }
         ControlRequest::Admit { name, key, operator, rights } => {
             let (key, rights) = (exactly(&key, "key")?, all_rights(&rights)?);
-            let joined = server.admit_key(now, name.as_bytes(), key, operator, &rights).map_err(|status| not_made(&name, status))?;
+            let joined = server.admit_key(now, name.as_bytes(), key, operator, &rights);
+            let joined = joined.map_err(|status| taken(server, &name, status).unwrap_or_else(|| not_made(&name, status)))?;
             let name = server.principal(joined.principal).map(|record| Text(record.name.to_vec()));
             Ok((json!({ "number": joined.principal.0, "name": name }), Some(joined.batch)))
         }
@@ -51,6 +56,19 @@ fn exactly<const N: usize>(blob: &Blob, what: &str) -> Result<[u8; N], Failure> 
 
 fn all_rights(rights: &[(u32, String)]) -> Result<Vec<(Realm, Rights)>, Failure> {
     rights.iter().map(|(realm, letters)| Ok((Realm(*realm), rights_of(letters)?))).collect()
+}
+
+/// Why another host cannot be called so, if one is.
+fn taken(server: &Server, name: &str, status: Status) -> Option<Failure> {
+    let other = server.principal_named(name.as_bytes()).filter(|_| status == Status::EEXIST)?;
+    let key = server.principal(other)?.key.map(|key| PublicKey::from_bytes(key).to_text(Role::Agent));
+    let key = key.map_or_else(String::new, |key| format!(", the fingerprint of its key {}", Fingerprint::of(&key)));
+    let message = format!(
+        "{name:?} is the name of another host, which is admitted already (number {}{key}): give this one another by --name, or revoke or rename \
+         that one first",
+        other.0
+    );
+    Some(Failure::new(status.name(), EXIT_FAILED, message))
 }
 
 fn not_made(name: &str, status: Status) -> Failure {
