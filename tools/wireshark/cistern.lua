@@ -724,12 +724,15 @@ types["list of ItemResult"] = { is = "list", of = types["ItemResult"] }
 types["Batched"] = { is = "structure", name = "Batched",
   { name = "items", type = types["list of ItemResult"], doc = "One for each item, in order." },
 }
-types["Limit"] = { is = "code", bytes = 1, shown = "words", words = { [1] = "objects", [2] = "bytes" } }
+types["Limit"] = { is = "code", bytes = 1, shown = "words", words = { [1] = "objects", [2] = "bytes", [3] = "locks", [4] = "waiting lock requests", [5] = "watches", [6] = "staged bytes", [7] = "ephemeral files", [8] = "sessions" } }
+types["Whose"] = { is = "code", bytes = 1, shown = "words", words = { [1] = "realm", [2] = "principal", [3] = "host", [4] = "session", [5] = "object", [6] = "server" } }
 types["Limited"] = { is = "structure", name = "Limited",
-  { name = "limit", type = types["Limit"], doc = "Which quota." },
-  { name = "realm", type = types["Realm"], doc = "Of which realm: the object's own, or one around it; 0: of the principal that made the object." },
+  { name = "limit", type = types["Limit"], doc = "What would be too much." },
+  { name = "whose", type = types["Whose"], doc = "Whose." },
+  { name = "realm", type = types["Realm"], doc = "Which realm: the object's own, or one around it; 0: it is no realm's." },
   { name = "used", type = types["u64"], doc = "How much of it is used." },
   { name = "bound", type = types["u64"], doc = "How much may be." },
+  { name = "retry_ms", type = types["u32"], shown = "millis", doc = "When to try again, in milliseconds; 0: not before something is given back." },
 }
 types["RealmRow"] = { is = "structure", name = "RealmRow",
   { name = "realm", type = types["Realm"], doc = "The realm." },

@@ -42,4 +42,4 @@ pub use server::status;
 pub use server::{Identity, Server};
 pub use sessions::standing::Cause;
 pub use stats::{Dropped, Stats};
-pub use status::{Figures, GraceStatus, PrincipalRow, SessionRow, Status};
+pub use status::{Figures, GraceStatus, PrincipalRow, SessionRow, Status, Used};

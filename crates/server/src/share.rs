@@ -23,6 +23,15 @@ pub(crate) fn used_up(limit: Limit, whose: Whose, used: usize, bound: usize) -> 
     Limited { limit, whose, realm: Realm(0), used: used as u64, bound: bound as u64, retry_ms: 0 }
 }
 
+/// How much of something somebody uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// So much.
+    pub now: usize,
+    /// How much may be as things are; 0: that is not counted for it.
+    pub most: usize,
+}
+
 /// A table that owners share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shared {
@@ -44,6 +53,13 @@ impl Shared {
     const fn share(self, free: usize, more: usize) -> usize {
         let share = free.saturating_sub(more).saturating_mul(FREE_TIMES);
         if share > self.reserve { share } else { self.reserve }
+    }
+
+    /// How much of what an owner has, and how much it may have as things are.
+    pub(crate) fn used(self, used: usize, own: usize) -> Used {
+        let free = self.capacity.saturating_sub(used);
+        let share = self.share(free, 0).min(own.saturating_add(free));
+        Used { now: own, most: share.max(own) }
     }
 
     /// Why [`Self::admits`] does not: the table is full, and others may leave it, or the owner has its share.

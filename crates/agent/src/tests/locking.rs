@@ -4,8 +4,8 @@ use super::script::*;
 use crate::api::{Command, Event, LockEvent, OpError, Output, Submitted, Wait};
 use crate::config::{Config, IdlePolicy};
 use cistern_wire::{
-    Ack, Alive, Cancel, CancelOutcome, Cancelled, Demand, Failed, Generation, Grant, Keep, Limit, Limited, List, LockRefused, LockWait, Message,
-    Mode, Realm, Receipt, ReceiptAnswer, Release, ReleaseItem, ReleasedItem, Reply, RequestResult, Status, WaitOver, Whose,
+    Ack, Alive, Cancel, CancelOutcome, Cancelled, Demand, Failed, Generation, Grant, Keep, Limit, Limited, List, LockRefused, LockWait,
+    Message, Mode, Realm, Receipt, ReceiptAnswer, Release, ReleaseItem, ReleasedItem, Reply, RequestResult, Status, WaitOver, Whose,
 };
 use core::time::Duration;
 

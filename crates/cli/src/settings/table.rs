@@ -141,8 +141,9 @@ pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
     "sessions-max" Number<u32> = sessions_max, "1 to 16,777,216",
         "Most sessions", flag "--max-sessions";
     "network-sessions-max" Number<u32> = network_sessions_max, "1 to 16,777,216",
-        "Most sessions opened from one network: an IPv4 /24, an IPv6 /64; this computer's own addresses are none. It keeps whoever has one \
-         network from taking the places of all others; raise it where one has more agents";
+        "Most sessions opened from one network: an IPv4 /24, an IPv6 /64; this computer's own addresses are none. In the sealed mode: \
+         of one key, wherever from. It keeps whoever has one network, or one key, from taking the places of all others; raise it where one has \
+         more agents";
     "opening-max" Number<u32> = opening_max, "1 to 16,777,216",
         "Most half-open sessions, which were offered and not confirmed; beyond it the host with the most loses its oldest";
     "tombstones-max" Number<u32> = tombstones_max, "1 to 16,777,216",

@@ -83,7 +83,8 @@ pub struct Config {
     pub max_datagram: u16,
     /// Most sessions, those that are ending included.
     pub sessions_max: u32,
-    /// Most sessions opened from one network (an IPv4 /24, an IPv6 /64), this computer's own addresses excepted.
+    /// Most sessions opened from one network (an IPv4 /24, an IPv6 /64), this computer's own addresses excepted; in the sealed mode those of
+    /// one key instead.
     pub network_sessions_max: u32,
     /// Most half-open sessions; the oldest gives way to a new one.
     pub opening_max: u32,
@@ -392,7 +393,7 @@ pub(crate) fn micros_up(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
-/// Bounds of the lock table. One that is reached is answered BUSY, or by an answer without a grant; nothing is forgotten to meet it.
+/// Bounds of the lock table. One that is reached is answered LIMITED, or by an answer without a grant; nothing is forgotten to meet it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockLimits {
     /// Most locks held, of both classes, by all sessions together; below 2^32 - 1.

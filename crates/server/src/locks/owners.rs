@@ -127,7 +127,8 @@ impl LockTable {
 
     /// Whether the owner of a session may have one lock more.
     pub(super) fn share_has_room(&self, session: u32) -> bool {
-        self.shared_locks().admits_by(self.table.holds.len(), 1, || self.owner(session).held as usize)
+        let (shared, all) = self.shared();
+        shared.admits_by(all, 1, || self.owner(session).held as usize)
     }
 
     /// Why a session may not have one lock more.
@@ -136,25 +137,32 @@ impl LockTable {
         if held >= bound {
             return used_up(Limit::Locks, Whose::Session, held, bound);
         }
-        self.shared_locks().limited(Limit::Locks, self.table.holds.len(), self.owner(session).held as usize, 1)
+        let (shared, all) = self.shared();
+        shared.limited(Limit::Locks, all, self.owner(session).held as usize, 1)
     }
 
-    const fn shared_locks(&self) -> Shared {
-        Shared { capacity: self.limits.locks_max, reserve: LOCKS_RESERVE }
+    /// The table of locks, and how much of it is used.
+    pub(crate) const fn shared(&self) -> (Shared, usize) {
+        (Shared { capacity: self.limits.locks_max, reserve: LOCKS_RESERVE }, self.table.holds.len())
+    }
+
+    /// The places of lock requests that wait, and how many are taken.
+    pub(crate) const fn shared_waits(&self) -> (Shared, usize) {
+        (Shared { capacity: WAITERS_MAX, reserve: WAITERS_RESERVE }, self.waiting)
     }
 
     /// Why a session may not wait for a lock with one request more; `None`: it may. Whoever waits already is served in time.
     pub(super) fn waiters_limit(&self, session: u32, entry: u32) -> Option<Limited> {
         let (here, own) = (self.waiters(entry).count(), self.table.sessions[session].waits as usize);
         let LockLimits { waiters_per_object, waiters_per_session, .. } = self.limits;
-        let shared = Shared { capacity: WAITERS_MAX, reserve: WAITERS_RESERVE };
+        let (shared, waiting) = self.shared_waits();
         let of_all = || self.owner(session).waits as usize;
         let limited = if here >= waiters_per_object {
             used_up(Limit::Waiters, Whose::Object, here, waiters_per_object)
         } else if own >= waiters_per_session {
             used_up(Limit::Waiters, Whose::Session, own, waiters_per_session)
-        } else if !shared.admits_by(self.waiting, 1, of_all) {
-            shared.limited(Limit::Waiters, self.waiting, of_all(), 1)
+        } else if !shared.admits_by(waiting, 1, of_all) {
+            shared.limited(Limit::Waiters, waiting, of_all(), 1)
         } else {
             return None;
         };

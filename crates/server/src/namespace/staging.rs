@@ -119,17 +119,22 @@ impl Stages {
 
     /// Why a session may not stage a piece that ends there; `None`: it may. What is staged is written or dropped in time.
     pub(crate) fn limit(&self, (session, owner): (SessionId, FlowId), stage: u64, end: usize) -> Option<Limited> {
-        let shared = Shared { capacity: self.limits.bytes_total, reserve: RESERVE };
+        let (shared, all) = self.shared();
         let (growth, own, bound) = (self.growth(session, stage, end), self.bytes_of(session), self.limits.bytes_per_session);
         let of_all = || self.by_owner.get(&owner).copied().unwrap_or(0);
         let limited = if growth > 0 && own + growth > bound {
             used_up(Limit::Staged, Whose::Session, own, bound)
-        } else if !shared.admits_by(self.bytes, growth, of_all) {
-            shared.limited(Limit::Staged, self.bytes, of_all(), growth)
+        } else if !shared.admits_by(all, growth, of_all) {
+            shared.limited(Limit::Staged, all, of_all(), growth)
         } else {
             return None;
         };
         Some(Limited { retry_ms: RETRY_MS, ..limited })
+    }
+
+    /// The memory for stages, and how much of it is used.
+    pub(crate) const fn shared(&self) -> (Shared, usize) {
+        (Shared { capacity: self.limits.bytes_total, reserve: RESERVE }, self.bytes)
     }
 
     fn of(&self, session: SessionId) -> impl Iterator<Item = (&(SessionId, u64), &Staged)> {

@@ -101,13 +101,18 @@ impl Watches {
 
     /// Why a session may not watch one object more; `None`: it may.
     pub(crate) fn limit(&self, by: Watcher, limits: PresenceLimits) -> Option<Limited> {
-        let shared = Shared { capacity: limits.watches_max, reserve: WATCHES_RESERVE };
+        let (shared, all) = self.shared(limits);
         let (own, of_all) = (self.count_of(by.session), || self.by_owner.get(&by.owner).copied().unwrap_or(0));
         if own >= limits.watches_per_session {
             return Some(used_up(Limit::Watches, Whose::Session, own, limits.watches_per_session));
         }
-        let room = shared.admits_by(self.rows.len(), 1, of_all);
-        (!room).then(|| shared.limited(Limit::Watches, self.rows.len(), of_all(), 1))
+        let room = shared.admits_by(all, 1, of_all);
+        (!room).then(|| shared.limited(Limit::Watches, all, of_all(), 1))
+    }
+
+    /// The table of watches, and how much of it is used.
+    pub(crate) fn shared(&self, limits: PresenceLimits) -> (Shared, usize) {
+        (Shared { capacity: limits.watches_max, reserve: WATCHES_RESERVE }, self.rows.len())
     }
 
     /// A session watches an object, of which it is told `version` by the answer.
@@ -286,11 +291,11 @@ impl Ephemerals {
     /// Why a session may not have so many more; `None`: it may.
     pub(crate) fn limit(&self, session: SessionId, more: usize, limits: PresenceLimits) -> Option<Limited> {
         let (own, all) = (self.by_session.get(&session).map_or(0, BTreeSet::len), self.rows.len());
-        if own + more > limits.ephemerals_per_session {
-            return Some(used_up(Limit::Ephemerals, Whose::Session, own, limits.ephemerals_per_session));
+        if all + more > limits.ephemerals_max {
+            return Some(Limited { retry_ms: RETRY_MS, ..used_up(Limit::Ephemerals, Whose::Server, all, limits.ephemerals_max) });
         }
-        let full = all + more > limits.ephemerals_max;
-        full.then(|| Limited { retry_ms: RETRY_MS, ..used_up(Limit::Ephemerals, Whose::Server, all, limits.ephemerals_max) })
+        let bound = limits.ephemerals_per_session;
+        (own + more > bound).then(|| used_up(Limit::Ephemerals, Whose::Session, own, bound))
     }
 
     /// Whether removals are left that may begin now.

@@ -18,17 +18,17 @@ use crate::server::long::{RECORDED_MAX, Recording};
 use crate::server::presence::note_changes;
 use crate::server::receive::MessageCx;
 use crate::server::recovery::keep_outcome;
-use crate::share::{RETRY_MS, used_up};
 use crate::sessions::grace::Grace;
+use crate::share::{RETRY_MS, used_up};
 use crate::stats::ServedAs;
 use crate::store::{ReadError, Seen};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::BATCH_MAX;
 use cistern_wire::{
-    Ack, Attr, BatchFailed, Bytes8, Bytes16, CacheGrant, Failed, Field as _, Granted, Kind, Limit, Limited, List, ListLocks, ListRealms, Lock,
-    LockClass, LockId, LockRefused, LockRow, LockRows, LockWait, Message, ObjectId, Raw, Realm, Reply, RowState, SessionId, Stage, Status,
-    Terms, Want, Whose,
+    Ack, Attr, BatchFailed, Bytes8, Bytes16, CacheGrant, Failed, Field as _, Granted, Kind, Limit, Limited, List, ListLocks, ListRealms,
+    Lock, LockClass, LockId, LockRefused, LockRow, LockRows, LockWait, Message, ObjectId, Raw, Realm, Reply, RowState, SessionId, Stage,
+    Status, Terms, Want, Whose,
 };
 
 /// What a LIST_LOCKS reply has besides its rows.

@@ -24,7 +24,8 @@ use cistern_link::{PacketCounter, Path, ReplayWindow, first_packet, is_first_pac
 use cistern_seal::Sealer;
 use cistern_wire::limits::{COOKIE_MAX, FEATURE_VOLATILE, LABEL_MAX, OVERHEAD, VERSION};
 use cistern_wire::{
-    AgentId, Bytes8, Challenge, Field as _, Form, Handle, Hello, Limit, Limited, Message, Raw, Refuse, RefuseReason, SessionId, Welcome, Whose,
+    AgentId, Bytes8, Challenge, Field as _, Form, Handle, Hello, Limit, Limited, Message, Raw, Refuse, RefuseReason, SessionId, Welcome,
+    Whose,
 };
 use core::time::Duration;
 use log::{debug, warn};

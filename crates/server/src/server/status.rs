@@ -14,6 +14,7 @@ use crate::scheduler::WorkCounts;
 use crate::server::{Identity, Phase, Server};
 use crate::sessions::SessionKey;
 use crate::sessions::grace::Grace;
+pub use crate::share::Used;
 use crate::stats::Stats;
 use crate::store::{AccountRecord, Counter, Memory, PrincipalRecord};
 use crate::transport::validation::Rate;
@@ -22,7 +23,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::Instant;
-use cistern_wire::{AgentId, ServerReport, SessionId};
+use cistern_wire::{AgentId, Form, ServerReport, SessionId};
 use core::net::SocketAddr;
 use core::time::Duration;
 
@@ -108,15 +109,15 @@ pub struct PrincipalRow {
     /// What the store keeps of it; `None`: it has no record, as who needs no key, or as a number that the settings name and nobody has.
     pub record: Option<PrincipalRecord>,
     /// Its sessions, those included that time out, or were not taken up after a restart.
-    pub sessions: usize,
+    pub sessions: Used,
     /// Locks that they hold, of both classes.
-    pub locks: usize,
+    pub locks: Used,
     /// Their lock requests that wait.
-    pub waits: usize,
+    pub waits: Used,
     /// Objects that they watch.
-    pub watches: usize,
+    pub watches: Used,
     /// Bytes that they have staged.
-    pub staged: usize,
+    pub staged: Used,
     /// What it has made that is still there, and how much may be.
     pub account: AccountRecord,
     /// When it was heard last, in seconds since 1970, to the minute; 0: not since the start; `None`: the setting `last-seen` is off.
@@ -220,11 +221,11 @@ impl Server {
         let row = |id, record| PrincipalRow {
             id,
             record,
-            sessions: 0,
-            locks: 0,
-            waits: 0,
-            watches: 0,
-            staged: 0,
+            sessions: Used::default(),
+            locks: Used::default(),
+            waits: Used::default(),
+            watches: Used::default(),
+            staged: Used::default(),
             account: AccountRecord::default(),
             last_seen_s: self.config.last_seen.then(|| self.principals.seen_s(id)),
         };
@@ -233,13 +234,25 @@ impl Server {
         rows.insert(PrincipalId::ANYBODY, row(PrincipalId::ANYBODY, None));
         for session in self.sessions.iter() {
             let row = rows.entry(session.principal).or_insert_with_key(|id| row(*id, None));
-            row.sessions += 1;
-            row.locks += self.locks.holds(session.slot);
-            row.waits += self.locks.waits(session.slot);
-            row.watches += self.watches.count_of(session.id);
-            row.staged += self.stages.bytes_of(session.id);
+            row.sessions.now += 1;
+            row.locks.now += self.locks.holds(session.slot);
+            row.waits.now += self.locks.waits(session.slot);
+            row.watches.now += self.watches.count_of(session.id);
+            row.staged.now += self.stages.bytes_of(session.id);
         }
         rows.values_mut().for_each(|row| row.account = self.store.account(row.id));
+        // In clear it is hosts that have shares.
+        for row in rows.values_mut().filter(|row| self.form() == Form::Record && row.id != PrincipalId::ANYBODY) {
+            let [(sessions, all), (locks, held), (waits, waiting)] =
+                [self.shared_sessions(), self.locks.shared(), self.locks.shared_waits()];
+            let ((watches, watched), (staged, bytes)) = (self.watches.shared(self.config.presence), self.stages.shared());
+            row.sessions = sessions.used(all, row.sessions.now);
+            row.sessions.most = row.sessions.most.min(self.config.network_sessions_max as usize).max(row.sessions.now);
+            row.locks = locks.used(held, row.locks.now);
+            row.waits = waits.used(waiting, row.waits.now);
+            row.watches = watches.used(watched, row.watches.now);
+            row.staged = staged.used(bytes, row.staged.now);
+        }
         rows.into_values().collect()
     }
 

@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// List agents, with the fingerprints of their keys, what they use and their rights in each realm
+///
+/// Behind what is used stands how much may be: the agent's share of what is free now, so it shrinks while others take more; of objects and bytes
+/// the quota that an operator has set. In clear hosts have shares, and not agents.
 #[derive(Args, Debug)]
 pub(crate) struct Agents {
     #[command(flatten)]
@@ -65,7 +68,7 @@ mod tests {
     fn rights_are_shown_by_realm() {
         let row = json!({
             "number": 3, "name": "web", "key": "cistern-agent-1.AAAA", "operator": true, "revoked": false, "sessions": 2,
-            "locks": 4, "waits": 1, "watches": 0, "staged": 512, "objects": 7, "objects_max": 8, "bytes": 9, "bytes_max": 0,
+            "locks": 4, "locks_max": 44, "waits": 1, "watches": 0, "staged": 512, "objects": 7, "objects_max": 8, "bytes": 9, "bytes_max": 0,
             "rights": [{ "realm": 1, "rights": "r" }, { "realm": 7, "rights": "rwl" }],
         });
         let mut seen = row.clone();
@@ -83,7 +86,7 @@ mod tests {
                 "web",
                 &*Fingerprint::of("cistern-agent-1.AAAA").to_string(),
                 "2",
-                "4",
+                "4/44",
                 "1",
                 "0",
                 "512",

@@ -6,7 +6,9 @@ use crate::principals::PrincipalId;
 use crate::store::{ReadError, Seen};
 use alloc::vec::Vec;
 use cistern_wire::limits::REALM_DEPTH_MAX;
-use cistern_wire::{Bytes8, Item, Limit, Limited, ListRealms, MakeRealm, Message, ObjectId, Reader, Realm, Reply, SetQuota, Status, Terms, Whose};
+use cistern_wire::{
+    Bytes8, Item, Limit, Limited, ListRealms, MakeRealm, Message, ObjectId, Reader, Realm, Reply, SetQuota, Status, Terms, Whose,
+};
 
 /// Rows of a listing: number, parent, objects and path.
 type Listed = Vec<(u32, u32, u64, Vec<u8>)>;

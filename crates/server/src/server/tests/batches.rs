@@ -5,8 +5,8 @@ use super::world::{Peer, ROOT, World, create};
 use crate::Config;
 use crate::config::PresenceLimits;
 use cistern_wire::{
-    Ack, Ask, Batch, BatchFailed, Bytes8, Bytes16, Create, Done, Expect, Failed, GetXattr, Item, Keep, Limit, Limited, List, Message, ObjectId, Release,
-    ReleaseItem, Reply, SetXattr, Stage, Status, Terms, Unlink, Want, Whose, Write, XattrRule,
+    Ack, Ask, Batch, BatchFailed, Bytes8, Bytes16, Create, Done, Expect, Failed, GetXattr, Item, Keep, Limit, Limited, List, Message,
+    ObjectId, Release, ReleaseItem, Reply, SetXattr, Stage, Status, Terms, Unlink, Want, Whose, Write, XattrRule,
 };
 
 fn write(object: ObjectId, stage: u64, data: &[u8]) -> Item<'_> {
@@ -152,7 +152,7 @@ fn stages_end_with_the_mutation_that_names_them_also_when_it_fails() {
 //# The stages that a mutation names MUST end with it, done or failed, unless it fails with BUSY, IN_GRACE, or LIMITED with a `retry_ms`.
 #[test]
 fn stages_of_a_mutation_that_met_a_bound_are_there_when_it_comes_again() {
-    let presence = PresenceLimits { ephemerals_max: 1, ..PresenceLimits::default() };
+    let presence = PresenceLimits { ephemerals_max: 1, ephemerals_per_session: 1, ..PresenceLimits::default() };
     let mut world = World::with(Config { presence, volatile: true, ..Config::default() });
     let mut peer = world.open(1);
     ephemeral(&mut world, &mut peer, "bound");

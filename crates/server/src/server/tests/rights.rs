@@ -410,7 +410,8 @@ fn use_is_told_by_principal() {
         world.got_one(&two);
     }
     let rows = world.server.principals();
-    let told: Vec<_> = rows.iter().map(|row| (row.id, row.sessions, row.locks, row.waits, row.watches, row.staged)).collect();
+    let told: Vec<_> =
+        rows.iter().map(|row| (row.id, row.sessions.now, row.locks.now, row.waits.now, row.watches.now, row.staged.now)).collect();
     assert_eq!(told, [(PrincipalId::ANYBODY, 1, 0, 0, 0, 0), (who, 2, 2, 1, 1, 3)]);
     assert!(rows[0].record.is_none() && rows[1].record.is_some());
 }

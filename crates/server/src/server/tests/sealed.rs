@@ -5,7 +5,7 @@ use crate::invites::InviteId;
 use crate::principals::Rights;
 use crate::store::Counter;
 use crate::store::tests::disk::Disk;
-use crate::{Config, Dropped, NewInvite, Server, ServerRoster};
+use crate::{Config, Dropped, NewInvite, Server, ServerRoster, Used};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::{Machine as _, Path};
@@ -339,6 +339,9 @@ fn all_sessions_of_a_key_count_for_it_wherever_they_come_from() {
     }
     let WelcomePayload { status, used, bound, .. } = asks(&mut server, &mut on(1, 33));
     assert_eq!((status, used, bound), (OpenStatus::Limit, 32, 32), "its share, from an address of its own");
+    let rows = server.world.server.principals();
+    let told: Vec<_> = rows.iter().map(|row| row.sessions).take(3).collect();
+    assert_eq!(told, [Used { now: 0, most: 0 }, Used { now: 32, most: 32 }, Used { now: 0, most: 8 }], "all that is left");
     // Another key at an address of the first one.
     server.open(&mut on(2, 1));
     assert_eq!(server.world.server.figures(server.world.now).work.owners, 2);

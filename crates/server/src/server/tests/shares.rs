@@ -6,7 +6,8 @@ use crate::config::{PresenceLimits, StageLimits};
 use alloc::vec::Vec;
 use cistern_link::Path;
 use cistern_wire::{
-    Bytes16, Claim, EndReason, EndSession, KeepAlive, Limit, Limited, Message, PathResponse, RefuseReason, Reply, SessionFate, Stage, Watch, Whose,
+    Bytes16, Claim, EndReason, EndSession, KeepAlive, Limit, Limited, Message, PathResponse, RefuseReason, Reply, SessionFate, Stage,
+    Watch, Whose,
 };
 use core::net::SocketAddr;
 

@@ -6,8 +6,8 @@ use crate::Config;
 use crate::config::PresenceLimits;
 use alloc::vec::Vec;
 use cistern_wire::{
-    Bytes8, Bytes16, Create, Limit, Limited, Message, ObjectId, Realm, Receipt, ReceiptAnswer, Reply, Status, Terms, Unlink, Unwatch, Want, Watch, WatchEvent,
-    Whose, Write,
+    Bytes8, Bytes16, Create, Limit, Limited, Message, ObjectId, Realm, Receipt, ReceiptAnswer, Reply, Status, Terms, Unlink, Unwatch, Want,
+    Watch, WatchEvent, Whose, Write,
 };
 use core::time::Duration;
 
