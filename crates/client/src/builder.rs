@@ -8,6 +8,7 @@ use crate::forked::Home;
 use crate::hub::{AgentServices, Hub, Inner, SharedHub, UntilOver};
 use crate::identity::Identity;
 use crate::roster::RosterKeeper;
+use crate::vm_generation::VmGeneration;
 use cistern_agent::config::Config;
 use cistern_agent::{Agent, Keys};
 use cistern_driver::{Address, Clock, DEFAULT_PORT, EventLoop, LoopOptions, PortOptions, Sources, Tap, UdpPort};
@@ -169,8 +170,14 @@ impl Builder {
             core.know_roster(clock.now(), keeper.version());
         }
         let hub = Arc::new(Mutex::new(Hub::new(core, clock.clone(), name.clone(), servers.clone(), give_up_after)));
-        let services =
-            AgentServices { sources: sources.ok(), rosters: self.rosters, hub: Arc::downgrade(&hub), handle: None, judging: Weak::new() };
+        let services = AgentServices {
+            sources: sources.ok(),
+            generation: VmGeneration::here(),
+            rosters: self.rosters,
+            hub: Arc::downgrade(&hub),
+            handle: None,
+            judging: Weak::new(),
+        };
         let options = LoopOptions { name: name.clone(), tap: self.tap, spin, ..LoopOptions::default() };
         let mut event_loop = EventLoop::new(ports, SharedHub(Arc::clone(&hub)), services, clock.clone(), options).map_err(Error::start)?;
         let (handle, stats) = (event_loop.handle(), event_loop.stats());

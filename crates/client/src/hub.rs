@@ -14,6 +14,7 @@ use crate::guard::LockState;
 use crate::identity::AgentIdentity;
 use crate::metadata::FileId;
 use crate::roster::{self, RosterKeeper};
+use crate::vm_generation::VmGeneration;
 use crate::watcher::WatchEvent;
 use cistern_agent::Agent;
 use cistern_agent::api::{self, Command, Event, HolderId, Locked, OpError, OpId, Output, Ownership, Submitted, WatchId};
@@ -288,7 +289,7 @@ impl Machine for Hub {
     }
 }
 
-/// What else is served in the agent's loop: its end when the agent has closed, and telling the agent when this host has moved.
+/// What else is served in the agent's loop: its end when the agent has closed, and telling the agent when this host has moved, or is a copy.
 pub(crate) struct AgentServices {
     /// None where the system does not tell.
     pub(crate) sources: Option<Sources>,
@@ -298,6 +299,7 @@ pub(crate) struct AgentServices {
     pub(crate) handle: Option<Handle>,
     /// Lives as long as a roster is looked at.
     pub(crate) judging: Weak<()>,
+    pub(crate) generation: VmGeneration,
 }
 
 /// The poll's token of what the kernel tells.
@@ -317,7 +319,13 @@ impl Services<Hub> for AgentServices {
         }
     }
 
-    fn after_turn(&mut self, hub: &mut Hub, _now: Instant) -> ControlFlow<()> {
+    fn after_turn(&mut self, hub: &mut Hub, now: Instant) -> ControlFlow<()> {
+        // Between this and the batch that is sent next nothing but sealing happens.
+        if self.generation.has_changed() {
+            log::warn!("{}: this machine was resumed from a snapshot: its locks are lost, and another session is opened", hub.name);
+            hub.agent.handle_copied(now);
+            hub.dispatch();
+        }
         self.judge_roster(hub);
         if hub.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }

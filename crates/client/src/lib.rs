@@ -50,6 +50,7 @@ mod realm;
 mod roster;
 mod status;
 mod update;
+mod vm_generation;
 mod watcher;
 
 pub use builder::Builder;

@@ -365,6 +365,7 @@ impl Agent {
         let (session, tau) = (channel.session(), channel.tau());
         let fates = fates_of(opened);
         self.sessions.ended(&mut self.timers, |session| fates.get(&session) == Some(&SessionFate::Ended));
+        self.sessions.told(|session| fates.contains_key(&session));
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# The identity of a server that has not answered CONFIRM MUST NOT bind an agent.
         let before = core::mem::replace(&mut self.known, self.offered);

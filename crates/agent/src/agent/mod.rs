@@ -13,6 +13,7 @@ pub(crate) mod roster;
 mod sealed;
 mod settle;
 
+use crate::agent::recovery::Fates;
 use crate::agent::roster::RosterWatch;
 use crate::api::{Command, Event, HolderId, HolderView, LeaseView, OpError, OpId, Output, Submitted, Wait};
 use crate::cache::Cache;
@@ -260,6 +261,19 @@ impl Agent {
                 agent.dirty = true;
                 agent.begin_close();
             }
+        });
+    }
+
+    /// This process may be a copy of one that goes on, as in a machine that was resumed from a snapshot. All that is held is lost; in the
+    /// sessions so far nothing more is sent, for the other one seals under the same numbers, and the next one names them lost. To be called
+    /// before this agent is asked what to send (`docs/sealed.md`).
+    pub fn handle_copied(&mut self, now: Instant) {
+        self.enter(now, |agent| {
+            agent.dirty = true;
+            agent.session_over("this machine was resumed from a snapshot", &Fates::default());
+            // What was offered was offered to the other one, too.
+            agent.start_over();
+            agent.sessions.abandon(&mut agent.timers);
         });
     }
 

@@ -10,6 +10,8 @@
 //!            Closing ──▶ (ended)                             Ending ──▶ (ended)       ended: ENDED, NACK, OPENED says so
 //! ```
 //!
+//! An agent that may be a copy leaves each of them *abandoned*: nothing more is sent in it, and the next CONFIRM names it lost.
+//!
 //! Invariants: at most one session has a channel, and it is the newest; a session is surrendered only after each of its local users has
 //! said that it stopped, or the last instant that was shown to them has passed; a hint never leads there.
 
@@ -44,6 +46,8 @@ pub(crate) enum SessionState {
     Lost,
     /// Over here, and nothing of it can be used again: the server is asked to end it.
     Ending(Ending),
+    /// Over here, and perhaps used by another copy of this agent: nothing may be sent in it.
+    Abandoned,
 }
 
 /// How far the end of a session is.
@@ -102,7 +106,7 @@ impl Session {
     }
 
     const fn is_over(&self) -> bool {
-        matches!(self.state, SessionState::Lost | SessionState::Ending(_))
+        matches!(self.state, SessionState::Lost | SessionState::Ending(_) | SessionState::Abandoned)
     }
 
     fn source(&self) -> Option<&Source> {
@@ -226,6 +230,19 @@ impl Sessions {
         }
     }
 
+    /// This agent may be a copy of one that goes on under the same numbers: nothing more is sent in any session but the present one.
+    pub(crate) fn abandon(&mut self, timers: &mut Timers) {
+        for session in self.table.iter_mut().filter(|session| !session.is_present()) {
+            session.state = SessionState::Abandoned;
+            timers.cancel(Timer::Former(session.id));
+        }
+    }
+
+    /// The server was told of these sessions: of those that were abandoned it needs to know no more.
+    pub(crate) fn told(&mut self, told: impl Fn(SessionId) -> bool) {
+        self.table.retain(|session| !matches!(session.state, SessionState::Abandoned) || !told(session.id));
+    }
+
     /// A session is forgotten, whatever it is.
     pub(crate) fn forget(&mut self, timers: &mut Timers, id: SessionId) {
         timers.cancel(Timer::Former(id));
@@ -320,8 +337,9 @@ impl Sessions {
             SessionState::Open | SessionState::Closing => Claim::Continuing,
             SessionState::Source(_) => Claim::Reclaiming,
             //= wire-spec.md#11-6-sessions-handshake-and-paths
-            //# An agent MUST name a session lost or surrendered only after a NACK of it, after OPENED of another one, or after it closed it.
-            SessionState::Lost => Claim::Lost,
+            //# An agent MUST name a session lost or surrendered only after a NACK of it, after OPENED of another one, after it closed it, or when
+            //# it may be a copy.
+            SessionState::Lost | SessionState::Abandoned => Claim::Lost,
             SessionState::Ending(_) => Claim::Surrendered,
         };
         // Where not all can be named, those from which something can be reclaimed come first, and of them those that hold locks.
@@ -331,7 +349,7 @@ impl Sessions {
             SessionState::Open | SessionState::Closing => 0,
             SessionState::Source(source) if source.has_unnamed() => 1,
             SessionState::Source(_) => 2,
-            SessionState::Lost | SessionState::Ending(_) => 3,
+            SessionState::Lost | SessionState::Ending(_) | SessionState::Abandoned => 3,
         };
         let newest_first = self.table.iter().rev().filter(|session| session.source().is_none());
         //= wire-spec.md#11-6-sessions-handshake-and-paths
@@ -493,6 +511,7 @@ impl Sessions {
             SessionState::Source(_) => "source",
             SessionState::Lost => "lost",
             SessionState::Ending(_) => "ending",
+            SessionState::Abandoned => "abandoned",
         };
         self.table.iter().map(|session| (session.id, name(session))).collect()
     }

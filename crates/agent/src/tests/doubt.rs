@@ -198,7 +198,8 @@ fn a_server_that_does_not_hold_the_session_is_asked_for_another_as_soon_as_it_ch
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
 //= type=test
-//# An agent MUST name a session lost or surrendered only after a NACK of it, after OPENED of another one, or after it closed it.
+//# An agent MUST name a session lost or surrendered only after a NACK of it, after OPENED of another one, after it closed it, or when
+//# it may be a copy.
 #[test]
 fn a_nack_in_the_midst_of_a_verification_makes_it_a_handshake_that_names_the_session_as_lost() {
     let mut script = Script::open(Config::default());
@@ -211,6 +212,38 @@ fn a_nack_in_the_midst_of_a_verification_makes_it_a_handshake_that_names_the_ses
     script.submit(Command::Ping);
     assert_eq!(script.shake_amid(SECOND, &[(SESSION, SessionFate::TimingOut)]), [(SESSION, Claim::Lost)]);
     assert!(script.events().contains(&Script::told(&locked, LockEvent::Lost)));
+}
+
+#[test]
+fn an_agent_that_may_be_a_copy_sends_nothing_more_in_its_session_and_names_it_lost_in_the_next() {
+    let mut script = Script::open(Config::default());
+    let locked = script.hold(7, 2, 40, 16);
+    script.cache(9, 3, 80);
+    let now = script.now();
+    script.agent.handle_copied(now);
+    assert!(script.events().contains(&Script::told(&locked, LockEvent::Lost)));
+    script.submit(Command::Unlock { holder: locked.holder });
+    script.start(Command::Ping);
+    let sent = script.run(3_000);
+    assert!(!hellos(&sent).is_empty(), "another session is asked for");
+    assert!(sent.iter().all(|(_, sent)| sent.datagram().header.session != SESSION), "no datagram in the former one");
+    assert_eq!(script.shake_amid(SECOND, &[(SESSION, SessionFate::TimingOut)]), [(SESSION, Claim::Lost)]);
+    assert_eq!(script.agent.session_states(), [(SECOND, "open")], "the former one is the server's to end");
+}
+
+#[test]
+fn a_copy_takes_no_offer_that_was_made_to_the_other_one() {
+    let mut script = Script::open(Config::default());
+    script.hold(7, 2, 40, 16);
+    script.silence(1_199);
+    let sent = script.run(300);
+    let (hello, echo) = hello_of(&hellos(&sent).last().unwrap().1);
+    let now = script.now();
+    script.agent.handle_copied(now);
+    script.say_outside(&[Welcome { session: SECOND, ..welcome(&hello, echo) }.into()]);
+    assert!(script.turn().iter().all(|sent| sent.claims().is_none() && sent.datagram().header.session != SESSION));
+    // It answers a handshake that this one has not begun.
+    script.drops = 1;
 }
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths

@@ -134,7 +134,7 @@ fn an_answer_that_is_none_is_an_error_and_not_a_panic() {
         let op = bench.start(command.clone());
         bench.answer_next(&Answer::Reply(Reply::Done(Done {})));
         assert_eq!(bench.ended(op), Some(Err(OpError::Status(Status::EPROTO))), "{command:?}");
-        bench.tell(crate::call::TaskId(op.0), 0, &Answer::Reply(Reply::Done(Done {})));
+        bench.tell(TaskId(op.0), 0, &Answer::Reply(Reply::Done(Done {})));
         assert!(bench.events.is_empty(), "it ended once");
     }
 }
