@@ -316,7 +316,7 @@ impl LockTable {
     fn make_room(&mut self, now: Instant, session: u32) -> bool {
         if self.table.holds.len() < self.limits.locks_max {
             let own: Vec<u32> = self.table.holds_of_session(session).take(ASKED_FOR_ROOM).collect();
-            return own.into_iter().fold(false, |asked, at| self.ask_for_room(now, session, at) || asked);
+            return own.into_iter().filter(|at| self.ask_for_room(now, session, *at)).count() > 0;
         }
         for _ in 0..ASKED_FOR_ROOM {
             let at = self.hand % self.table.holds.places().max(1);
