@@ -135,6 +135,23 @@ const INSIDE: [&str; 3] = ["cistern_agent", "cistern_link", "cistern_wire"];
 const SHOWN: [&str; 5] = ["CacheLimits", "Config", "IdlePolicy", "Instant", "Phases"];
 
 #[test]
+fn tests_that_docs_security_names_are_there() {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/security.md")).unwrap();
+    let rows = page.split("## Attacks and tests").nth(1).unwrap().lines().filter(|line| line.starts_with("| ")).skip(1);
+    let named: Vec<Vec<&str>> = rows.map(|row| row.rsplit('|').nth(1).unwrap().split('`').skip(1).step_by(2).collect()).collect();
+    assert!(named.len() == 26 && named.iter().all(|tests| !tests.is_empty()), "each attack has a test: {named:?}");
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let code: String = ["crates", "tests", "tools"]
+        .iter()
+        .flat_map(|dir| rust_files(&top.join(dir)))
+        .map(|file| std::fs::read_to_string(file).unwrap())
+        .collect();
+    for test in named.into_iter().flatten() {
+        assert!(code.contains(&format!("fn {test}()")), "docs/security.md names `{test}`, which is no test");
+    }
+}
+
+#[test]
 fn client_shows_types_of_its_own() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/client/src");
     let lib = std::fs::read_to_string(src.join("lib.rs")).unwrap();
