@@ -30,6 +30,7 @@ mod resuming;
 mod rights;
 mod rights_model;
 mod sealed;
+mod sealed_shares;
 mod seen;
 mod shares;
 mod sharing;
