@@ -1,6 +1,7 @@
 //! Scenarios of RESUME: what brings a sealed agent back after a restart, and whom it does not bring back.
 
-use cistern_sim::script::Setting;
+use cistern_sim::script::{Setting, to};
+use cistern_wire::Kind;
 
 /// The server starts again while its agents hold locks: they come back without their keys, and keep what they hold.
 #[test]
@@ -42,7 +43,9 @@ fn a_session_that_was_stolen_from_is_not_resumed() {
     s.pass(s.wait() + 100);
     let next = next.granted();
     s.heal();
-    s.pass(s.wait());
+    // What tells it comes late: it verifies its session first.
+    s.drop_all(Kind::Nack, to(&a));
+    s.pass(2 * s.wait());
     assert!(held.is_lost() && next.is_certain());
     assert_eq!(s.server.stats().resumed, 0);
     s.finish();
