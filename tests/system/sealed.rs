@@ -39,7 +39,9 @@ impl Sealed {
 
     /// The server logs to a file.
     pub(super) fn logging() -> Self {
-        let to_file = |command: &mut Command, dir: &Path| drop(command.stderr(File::create(dir.join("server.log")).unwrap()));
+        let to_file = |command: &mut Command, dir: &Path| {
+            command.stderr(File::create(dir.join("server.log")).unwrap());
+        };
         Self::in_memory(&[], to_file)
     }
 

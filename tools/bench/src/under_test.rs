@@ -13,7 +13,7 @@ use cistern_driver::{
     Clock, EventLoop, Handle, LoopOptions, NoServices, Owned, PortOptions, Recorder, Registry, SealWorkers, Services, Tap, UdpPort, seed,
 };
 use cistern_link::{Instant, Machine};
-use cistern_seal::Cipher;
+use cistern_seal::{Cipher, StartKey};
 use cistern_server::config::{CacheLimits, LockLimits};
 use cistern_server::principals::Rights;
 use cistern_server::store::{StoreEvent, StoreWork};
@@ -124,7 +124,8 @@ fn run_server<S: Services<Server>>(
         }
     });
     let workers = workers.map_err(Trouble::starting("starting the threads for handshakes"))?;
-    let server = server.sealed(&keys.map(|key| key.public()), Cipher::default());
+    let start = StartKey::from_bytes(seed().map_err(Trouble::starting("drawing the key of the start"))?);
+    let server = server.sealed(&keys.map(|key| key.public()), start, Cipher::default());
     run(server, Sealing { store, workers, bell, admitted: false }, clock, options(setup, tap))
 }
 
