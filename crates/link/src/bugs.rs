@@ -207,6 +207,8 @@ bugs! {
     R20 "R20",
     /// A session that has ended is resumed.
     R21 "R21",
+    /// What was cached by rights that are withdrawn is not demanded.
+    R9 "R9",
 }
 
 /// Whether bugs are compiled in; daemons and libraries for users refuse to be.

@@ -62,6 +62,7 @@ pub const SCRIPTED: &[(Bug, &str)] = &[
     (Bug::R6, "a realm is moved by who may write around it"),
     (Bug::R7, "locks that are hidden are listed"),
     (Bug::R8, "a lock guards that may not be read"),
+    (Bug::R9, "withdrawn rights leave caches"),
     (Bug::R20, "a key that was withdrawn resumes its sessions"),
     (Bug::R21, "a session that has ended is resumed"),
 ];
@@ -203,7 +204,7 @@ pub const fn about(bug: Bug) -> (Profile, &'static str) {
         Bug::A8 => (Attack, "a floor far above the last is believed"),
         Bug::F1 => (Swarm, "a request that is shed counts as executing"),
         Bug::N1 => (Swarm, "a locked file's name is moved away"),
-        Bug::F3 | Bug::F4 | Bug::R1 | Bug::R2 | Bug::R3 | Bug::R4 | Bug::R5 | Bug::R6 | Bug::R7 | Bug::R8 | Bug::R20 | Bug::R21 => {
+        Bug::F3 | Bug::F4 | Bug::R1 | Bug::R2 | Bug::R3 | Bug::R4 | Bug::R5 | Bug::R6 | Bug::R7 | Bug::R8 | Bug::R9 | Bug::R20 | Bug::R21 => {
             (Calm, "found by scenarios")
         }
     }

@@ -5,7 +5,7 @@
 //! A freed session gets nothing any more, so its sweep ends. Implements `wire-spec.md` section 11.3.
 
 use super::LockTable;
-use super::table::{LockAccess, LockWaiter};
+use super::table::{Hold, LockAccess, LockWaiter};
 use crate::ids::{LockSlot, Owner, SessionKey, TaskId};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -118,18 +118,18 @@ impl LockTable {
         self.grant_waiters_of(now, waits);
     }
 
-    /// Demands every cache lock of a session.
-    pub(crate) fn demand_cached(&mut self, now: Instant, slot: LockSlot) {
-        let Some(slot) = self.table.session(slot) else { return };
-        let (mut at, mut cached) = (self.table.sessions[slot].first, Vec::new());
-        while at != NONE {
-            let hold = &self.table.holds[at];
-            if self.table.entries[hold.entry].lock.class == LockClass::Cache {
-                cached.push(at);
+    /// Demands the cache locks of the sessions that `of` names, in at most `budget` places from the place `from` on. The place to go on from;
+    /// `None`: there are no more.
+    pub(crate) fn demand_cached(&mut self, now: Instant, from: u32, budget: usize, of: impl Fn(SessionKey) -> bool) -> Option<u32> {
+        let until = from.saturating_add(u32::try_from(budget).unwrap_or(u32::MAX)).min(self.table.holds.places());
+        for at in from..until {
+            let is_cached = |hold: &Hold| self.table.entries[hold.entry].lock.class == LockClass::Cache;
+            let hold = self.table.holds.get(at).filter(|hold| is_cached(hold));
+            if hold.is_some_and(|hold| of(self.table.sessions[hold.session].key)) {
+                self.demand(now, LockSlot::SERVER.0, at, Keep::Nothing);
             }
-            at = hold.session_next;
         }
-        cached.into_iter().for_each(|at| self.demand(now, LockSlot::SERVER.0, at, Keep::Nothing));
+        (until < self.table.holds.places()).then_some(until)
     }
 
     /// Grants to whoever waits in line with these requests.

@@ -11,6 +11,7 @@ use crate::principals::PrincipalId;
 use crate::requests::{Call, TaskId};
 use crate::server::answers::Repeatable;
 use crate::server::join_session::JoinAsked;
+use crate::server::rights::Withdrawn;
 use crate::server::{Phase, Server};
 use crate::sessions::SessionKey;
 use crate::sessions::standing::Event;
@@ -138,7 +139,7 @@ impl Server {
                     OnDurable::Tokens(up_to) => self.locks.tokens_durable(self.now, up_to),
                     OnDurable::Started => self.started(),
                     OnDurable::GraceOver => self.grace_over(),
-                    OnDurable::Revoked(who) => self.revoked(who),
+                    OnDurable::Revoked(who) => self.withdrawn(who, Withdrawn::Key),
                     OnDurable::Changed(by, changes) => self.tell_watchers(by, changes),
                 }
             }

@@ -48,6 +48,7 @@ use crate::server::join_session::ServerRoster;
 use crate::server::lifecycle::Pending;
 use crate::server::long::LongSessions;
 use crate::server::presence::Removals;
+use crate::server::rights::Withdrawals;
 use crate::server::status::challenges;
 use crate::server::warnings::Warnings;
 use crate::sessions::grace::Grace;
@@ -187,6 +188,7 @@ pub struct Server {
     roster: Option<Box<ServerRoster>>,
     /// Keys that are revoked whatever the store says.
     revoked_elsewhere: Vec<[u8; 32]>,
+    withdrawals: Withdrawals,
     stages: Stages,
     ephemerals: Ephemerals,
     removals: Removals,
@@ -254,6 +256,7 @@ impl Server {
             lines: Lines::default(),
             roster: None,
             revoked_elsewhere: Vec::new(),
+            withdrawals: Withdrawals::default(),
             stages: Stages::new(config.stages),
             ephemerals: Ephemerals::default(),
             removals: Removals::none(now),
@@ -341,6 +344,7 @@ impl Server {
         self.scheduler.has_work()
             || self.locks.is_sweeping()
             || self.is_closing_grace()
+            || self.withdrawals.is_left()
             || self.ephemerals.has_orphans() && !self.in_grace()
     }
 
@@ -407,6 +411,10 @@ impl Machine for Server {
     fn work(&mut self, now: Instant) {
         if self.scheduler.begin_work(core::mem::take(&mut self.drained)) {
             self.step(now, Self::run_queued);
+        }
+        // That waits for no empty socket: it follows from no silence.
+        if self.withdrawals.is_left() && self.phase == Phase::Serving {
+            self.step(now, Self::end_withdrawn);
         }
         self.scheduler.end_slice();
     }

@@ -2,7 +2,8 @@
 //!
 //! Decides what follows when rights are withdrawn: from then on nothing is executed by them, for each execution checks (`principals`); waits
 //! that they no longer allow end, watches end with the next change, cache locks are demanded, and advisory locks stay until they are given back
-//! or their session is evicted. A revoked principal's sessions end by D, without a way back, when that is durable.
+//! or their session is evicted. A revoked principal's sessions end by D, without a way back, when that is durable. What is to end is looked
+//! for in slices, one in a turn, however many sessions and locks there are.
 //! Invariant: whoever is told that something was granted or withdrawn is told when it is durable.
 //! Leaves to others: the table (`principals`), which principal a session has (who opens it).
 
@@ -17,6 +18,7 @@ use crate::server::execute::Stop;
 use crate::sessions::SessionKey;
 use crate::sessions::standing::{Cause, Standing};
 use crate::store::{BatchId, Key, PrincipalRecord, ReadError, Seen};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
@@ -25,6 +27,34 @@ use log::{info, warn};
 
 /// Most rows of LIST_LOCKS that are looked at for one that may be seen.
 const LOOKED_AT_MAX: usize = 4_096;
+
+/// What was withdrawn from a principal; the later one takes the other in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Withdrawn {
+    /// Some of its rights.
+    Rights,
+    /// Its key.
+    Key,
+}
+
+/// Whose withdrawals have not ended yet all that they end. One pass through all sessions and all locks serves everybody who was named before
+/// it began; what was opened and granted after that was by the rights that are left.
+#[derive(Debug, Default)]
+pub(crate) struct Withdrawals {
+    of: BTreeMap<PrincipalId, Withdrawn>,
+    /// The places that are looked at next.
+    session: usize,
+    hold: u32,
+    /// Who was named since.
+    next: BTreeMap<PrincipalId, Withdrawn>,
+}
+
+impl Withdrawals {
+    /// Whether there is more to look through.
+    pub(crate) fn is_left(&self) -> bool {
+        !self.of.is_empty() || !self.next.is_empty()
+    }
+}
 
 /// What an operator changes. Each takes effect at once, and may be told of when the batch that it gives is durable.
 impl Server {
@@ -69,7 +99,7 @@ impl Server {
             let bytes = record.to_bytes();
             info!("{}: principal {} has \"{rights}\" in realm {realm}", server.who, who.0);
             if !lost.is_empty() {
-                server.withdrawn(who);
+                server.withdrawn(who, Withdrawn::Rights);
             }
             Ok(server.write_principal(who, bytes))
         })
@@ -165,20 +195,64 @@ impl Server {
 
 /// What ends with rights.
 impl Server {
-    fn keys_of(&self, who: PrincipalId) -> Vec<SessionKey> {
-        let ids = self.sessions.iter().filter(|session| session.principal == who).map(|session| session.id);
-        ids.filter_map(|id| self.sessions.find(id)).collect()
+    /// Rights of a principal were withdrawn, or its key, which is durable: what that ends is looked for.
+    pub(crate) fn withdrawn(&mut self, who: PrincipalId, what: Withdrawn) {
+        let all = self.withdrawals.next.entry(who).or_insert(what);
+        *all = (*all).max(what);
+        self.end_withdrawn();
     }
 
-    /// Rights of a principal were withdrawn.
-    fn withdrawn(&mut self, who: PrincipalId) {
-        for key in self.keys_of(who) {
+    /// Looks through a slice of the sessions, then of the locks, for what ends with rights.
+    pub(crate) fn end_withdrawn(&mut self) {
+        let mut left = self.config.freed_per_turn as usize;
+        while left > 0 && self.withdrawals.is_left() {
+            if self.withdrawals.of.is_empty() {
+                self.withdrawals = Withdrawals { of: core::mem::take(&mut self.withdrawals.next), ..Withdrawals::default() };
+            }
+            if self.withdrawals.session < self.sessions.places() {
+                let key = self.sessions.at(self.withdrawals.session);
+                self.withdrawals.session += 1;
+                left = left.saturating_sub(1 + key.map_or(0, |key| self.end_withdrawn_of(key)));
+                continue;
+            }
             //= wire-spec.md#11-9-realms-and-rights
             //# When rights are withdrawn the server MUST demand the cache locks that they allowed, and end the waits for advisory locks.
             // All of them: which realm each is of is not in memory, and what may still be cached comes back with the next read.
-            self.locks.demand_cached(self.now, self.sessions.slot(key));
-            let id = self.tasks.next_id();
-            self.recheck(id, key);
+            let Self { locks, sessions, withdrawals, now, .. } = self;
+            let of = |key| {
+                let who = sessions.get(key).map(|session| session.principal);
+                who.is_some_and(|who| withdrawals.of.get(&who) == Some(&Withdrawn::Rights)) && !bugs::is(Bug::R9)
+            };
+            match locks.demand_cached(*now, withdrawals.hold, left, of) {
+                Some(next) => withdrawals.hold = next,
+                None => withdrawals.of.clear(),
+            }
+            // A pass ends its slice, so that no number of them is one turn.
+            return;
+        }
+    }
+
+    /// Ends what a session has no right to any more; how many waits were looked at for that.
+    fn end_withdrawn_of(&mut self, key: SessionKey) -> usize {
+        let Some(session) = self.sessions.get(key) else { return 0 };
+        let (standing, waits) = (session.standing(), self.locks.waits(session.slot));
+        match self.withdrawals.of.get(&session.principal).copied() {
+            Some(Withdrawn::Key) => {
+                if matches!(standing, Standing::Good | Standing::TimingOut { .. }) {
+                    //= wire-spec.md#11-8-security
+                    //# The sessions of a key that is withdrawn MUST end by D.
+                    //= wire-spec.md#11-3-failure-and-ending
+                    //# Eviction by an operator MUST be D, without rescue, and MUST NOT free anything before T.
+                    self.fail(key, Cause::Evicted);
+                }
+                waits
+            }
+            Some(Withdrawn::Rights) => {
+                let id = self.tasks.next_id();
+                self.recheck(id, key);
+                waits
+            }
+            None => 0,
         }
     }
 
@@ -216,20 +290,6 @@ impl Server {
         let over: Vec<SessionId> = watches.watchers(change.object).filter(|id| !reads(id)).collect();
         for session in over {
             watches.remove(session, change.object);
-        }
-    }
-
-    /// The withdrawal of a principal's key is durable.
-    pub(crate) fn revoked(&mut self, who: PrincipalId) {
-        for key in self.keys_of(who) {
-            let standing = self.sessions.get(key).map(|session| session.standing());
-            if matches!(standing, Some(Standing::Good | Standing::TimingOut { .. })) {
-                //= wire-spec.md#11-8-security
-                //# The sessions of a key that is withdrawn MUST end by D.
-                //= wire-spec.md#11-3-failure-and-ending
-                //# Eviction by an operator MUST be D, without rescue, and MUST NOT free anything before T.
-                self.fail(key, Cause::Evicted);
-            }
         }
     }
 

@@ -96,6 +96,7 @@ const MINDED_BY: &[(&str, &str)] = &[
     ("R6", "rights::a_realm_is_moved_by_who_owns_it"),
     ("R7", "rights::hidden_locks_are_not_listed"),
     ("R8", "rights::nothing_hidden_guards"),
+    ("R9", "rights::rights_that_are_withdrawn_are_gone_at_once"),
     ("R20", "resuming::a_key_that_was_withdrawn_while_the_server_was_down_resumes_nothing"),
     ("R21", "resuming::a_session_that_was_stolen_from_is_not_resumed"),
 ];

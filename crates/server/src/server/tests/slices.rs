@@ -3,13 +3,15 @@
 //! What a turn does is counted, not timed.
 
 use super::restart::held;
-use super::world::{Peer, ROOT, World, lock};
+use super::world::{Peer, ROOT, World, cache_lock, lock};
 use crate::Config;
+use crate::principals::Rights;
 use crate::store::Key;
 use alloc::vec::Vec;
 use cistern_link::Machine as _;
 use cistern_wire::{
-    Ask, Claim, EndReason, EndSession, Generation, GetAttr, LockWait, Message, ObjectId, ReclaimComplete, Reply, SessionFate, Status, Want,
+    Ask, Claim, EndReason, EndSession, Generation, GetAttr, LockWait, Message, ObjectId, Realm, ReclaimComplete, Reply, SessionFate,
+    Status, Want,
 };
 use core::time::Duration;
 
@@ -172,4 +174,55 @@ fn completion_that_no_slice_of_the_end_of_grace_has_reached_is_answered_when_it_
     }
     world.pass(Duration::from_millis(1));
     assert!(!world.in_grace());
+}
+
+#[test]
+fn caches_of_withdrawn_rights_are_demanded_a_slice_in_a_turn_and_nobody_else_s() {
+    let (mut world, _, mut other, locks) = many();
+    let who = world.principal("web", &[(Realm::TREE, "r")]);
+    let mut reader = world.open_as(3, who);
+    for (file, _) in &locks {
+        world.cache(&mut reader, *file);
+    }
+    let kept = world.cache(&mut other, locks[0].0);
+    let before = world.server.locks.asked();
+    world.server.grant(world.now, who, Realm::TREE, Rights::NONE).unwrap();
+    let mut asked = world.server.locks.asked();
+    assert!(asked - before <= u64::from(SLICE), "{asked} after {before}");
+    let mut turns = 0;
+    while world.server.wake_after(world.now) == Some(Duration::ZERO) {
+        world.turn();
+        let now = world.server.locks.asked();
+        assert!(now - asked <= u64::from(SLICE), "{now} after {asked}");
+        (asked, turns) = (now, turns + 1);
+    }
+    assert_eq!(asked - before, LOCKS as u64, "each of its caches, and no other lock");
+    assert!(turns >= 2 * LOCKS / SLICE as usize - 2, "{turns} turns for twice as many locks");
+    let slot = world.server.sessions.slot(world.server.sessions.find(other.session).unwrap());
+    assert_eq!(world.server.locks.held(slot, cache_lock(locks[0].0)), Some(kept));
+    drop(world.got(&reader));
+}
+
+#[test]
+fn sessions_of_a_withdrawn_key_end_a_slice_in_a_turn() {
+    let mut world = World::with(Config { freed_per_turn: 3, volatile: true, ..Config::default() });
+    let who = world.principal("web", &[(Realm::TREE, "rwl")]);
+    let stays = world.open(1);
+    let peers: Vec<Peer> = (2..=21).map(|n| world.open_as(n, who)).collect();
+    world.stalled = true;
+    world.server.revoke(world.now, who).unwrap();
+    world.turn();
+    world.stalled = false;
+    world.serve_store();
+    let (mut ended, mut turns) = (world.server.status(world.now).timing_out, 0);
+    assert!(ended <= 3, "{ended}");
+    while ended < peers.len() {
+        world.turn();
+        let now = world.server.status(world.now).timing_out;
+        assert!(now - ended <= 3, "{now} after {ended}");
+        (ended, turns) = (now, turns + 1);
+        assert!(turns < 10);
+    }
+    assert_eq!(world.server.status(world.now).sessions, 1);
+    peers.iter().chain([&stays]).for_each(|peer| drop(world.got(peer)));
 }
