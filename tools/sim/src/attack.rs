@@ -120,16 +120,17 @@ impl Tamperer {
         self.seen.push_front((agent, up, Bytes::copy_from_slice(bytes)));
     }
 
-    /// What it sends next: which agent it is about, whether it goes to the server, and what it is.
-    pub(crate) fn acts(&self, rng: &mut SimRng, agents: usize) -> Option<(usize, bool, Vec<u8>)> {
+    /// What it sends next: which agent it is about, whether it goes to the server, what it is, and whether it comes from where that agent is.
+    pub(crate) fn acts(&self, rng: &mut SimRng, agents: usize) -> Option<(usize, bool, Vec<u8>, bool)> {
         let (agent, up, bytes) = self.seen.get(rng.index(self.seen.len().max(1)))?;
         let mut bytes = bytes.to_vec();
         let (place, cut) = (rng.index(bytes.len()), rng.index(bytes.len().min(40)) + 1);
-        match rng.below(8) {
+        let act = rng.below(8);
+        match act {
             // As it was, to whom it was meant, or to another, or back.
             0 => {}
-            1 => return Some((rng.index(agents), *up, bytes)),
-            2 => return Some((*agent, !up, bytes)),
+            1 => return Some((rng.index(agents), *up, bytes, true)),
+            2 => return Some((*agent, !up, bytes, true)),
             3 => bytes.truncate(bytes.len() - cut),
             4 => bytes.push(0),
             // Under another number, in another generation, of another session, or with another text.
@@ -137,7 +138,7 @@ impl Tamperer {
             6 => bytes[3] ^= 2,
             _ => bytes[place] ^= 1 << rng.below(8),
         }
-        Some((*agent, *up, bytes))
+        Some((*agent, *up, bytes, act == 0 || rng.chance(700_000)))
     }
 }
 

@@ -6,6 +6,7 @@
 
 use crate::observe::{Node, Seen, Violation};
 use crate::rng::SimRng;
+use crate::world::Reception;
 use cistern_agent::{Agent, Keys};
 use cistern_link::Instant;
 use cistern_seal::handshake::HandshakeFailed;
@@ -16,12 +17,17 @@ use cistern_seal::{Aead, ChaCha, Cipher, Entropy, OpenFailed, Paper, PublicKey, 
 use cistern_server::Server;
 use cistern_server::principals::Rights;
 use cistern_wire::limits::{DATAGRAM_MAX, TAG_LEN};
-use cistern_wire::sealed::{OpenPayload, OpenStatus, SealedDatagram, SealedHandshake, SealedKind, WelcomePayload};
-use cistern_wire::{AgentId, Bytes8, Challenge, Direction, Envelope, Form, Header, Hello, Message, Packer, Refuse, RefuseReason, Welcome};
+use cistern_wire::sealed::{
+    OpenPayload, OpenStatus, SealedAsk, SealedDatagram, SealedHandshake, SealedKind, SealedOpen, WelcomePayload, prologue,
+};
+use cistern_wire::{
+    AgentId, Bytes8, Challenge, Direction, Envelope, Form, Header, Hello, Message, Packer, Refuse, RefuseReason, SessionId, Welcome,
+};
 use siphasher::sip::SipHasher13;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::hash::Hasher as _;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// In one run of so many the cipher is the real one.
@@ -38,6 +44,17 @@ struct Secrets {
     handshakes: HashMap<u64, Option<Vec<u8>>>,
     /// What is encrypted in messages of handshakes.
     payloads: HashMap<u64, Vec<u8>>,
+    /// Whose each session and each handshake is.
+    sessions: HashMap<SessionId, usize>,
+    askers: HashMap<u64, usize>,
+    /// Records that have reached whom they are for, and the addresses from which those of a session have reached the server.
+    arrived: HashSet<u64>,
+    heard: HashSet<(SessionId, SocketAddr)>,
+    /// What was said under each ephemeral key, and what a Diffie-Hellman was computed for.
+    ephemerals: HashMap<[u8; 32], u64>,
+    cookies: HashSet<Vec<u8>>,
+    /// What a worker was given against the rules.
+    broken: Option<Violation>,
 }
 
 /// The sealed mode of one run.
@@ -116,6 +133,11 @@ impl Sealing {
         }
     }
 
+    /// What an agent's principal is called.
+    pub(crate) fn name(number: usize) -> String {
+        format!("agent {number}")
+    }
+
     /// Who an agent is that says that it is `instance`.
     #[must_use]
     pub fn agent_id(&self, number: usize, instance: AgentId) -> AgentId {
@@ -155,13 +177,25 @@ impl Sealing {
         core.sealed(Keys::new(WitnessedHolder { holder, sealing: self.clone() }, server), self.cipher())
     }
 
-    /// A core has made this datagram. Of records that is known already.
-    pub fn made(&self, by: Node, hello: impl FnOnce(usize) -> Hello<'static>, bytes: &[u8]) {
+    /// A core has made this datagram, and sends it. What is in records is known already.
+    ///
+    /// # Errors
+    /// It shows what the sealed mode hides: an ephemeral key has two texts. Or a record goes where none of its session came from.
+    pub fn made(&self, by: Node, to: SocketAddr, hello: impl FnOnce(usize) -> Hello<'static>, bytes: &[u8]) -> Result<(), Violation> {
         let mut known = self.known();
+        if let Node::Agent(agent) = by {
+            known.note_asker(agent, bytes);
+        } else if let Ok(envelope) = Envelope::of_record(bytes, Direction::Server)
+            && !known.heard.contains(&(envelope.header.session, to))
+        {
+            let what = format!("a record of session {} goes to {to}, from where none has come that opens", envelope.header.session);
+            return violated("elsewhere", what);
+        }
         if Form::named(bytes) == Some(Form::Handshake) {
             let plain = known.handshake(by, hello, bytes);
             known.handshakes.insert(hash(&[bytes]), plain);
         }
+        known.one_text(bytes)
     }
 
     /// What plain mode would have in place of a datagram that a core has made.
@@ -190,7 +224,7 @@ impl Sealing {
         else {
             return tell(seen);
         };
-        if !self.is_made(bytes) || matches!(seen, Seen::Received { by, .. } | Seen::Forged { by, .. } if !is_for(*by, bytes)) {
+        if !self.is_made(bytes) || matches!(seen, Seen::Received { by, .. } | Seen::Forged { by, .. } if !self.is_for(*by, bytes)) {
             return tell(seen);
         }
         // For some plain mode has nothing.
@@ -207,22 +241,45 @@ impl Sealing {
         })
     }
 
-    /// Judges that a core acts on nothing but what a core has made.
+    /// Judges that a core acts on nothing but what a core has made for it, and on each such record once; `is_open`: whether a session is
+    /// open at the server.
     ///
     /// # Errors
-    /// It was given something else and has dropped nothing.
-    pub fn judge(&self, node: Node, bytes: &[u8], counted: bool) -> Result<(), Violation> {
-        if counted || self.is_made(bytes) && is_for(node, bytes) {
-            return Ok(());
+    /// It was given something else and has dropped nothing, or has dropped as a copy what came for the first time.
+    pub(crate) fn judge(
+        &self,
+        node: Node,
+        from: SocketAddr,
+        bytes: &[u8],
+        reception: Reception,
+        is_open: impl FnOnce(SessionId) -> bool,
+    ) -> Result<(), Violation> {
+        if let Some(violation) = self.known().broken.take() {
+            return Err(violation);
         }
-        let what = format!("{node} has not dropped {} bytes that nobody made who has the key", bytes.len());
-        Err(Violation { invariant: "I22", check: "authentic", what })
+        if !self.is_made(bytes) || !self.is_for(node, bytes) {
+            let what = format!("{node} has not dropped {} bytes that nobody made for it who has the key", bytes.len());
+            return if reception.is_counted() { Ok(()) } else { violated("authentic", what) };
+        }
+        let Ok(Envelope { header, .. }) = Envelope::of_record(bytes, Direction::Agent) else { return Ok(()) };
+        let mut known = self.known();
+        if reception != Reception::Unopened {
+            known.heard.insert((header.session, from));
+        }
+        if known.arrived.insert(hash(&[bytes])) && reception == Reception::Copy && is_open(header.session) {
+            return violated("kept-out", format!("packet {} of session {} is a copy, and came once", header.packet, header.session));
+        }
+        Ok(())
     }
-}
 
-/// Whether a datagram goes the way to this machine.
-fn is_for(node: Node, bytes: &[u8]) -> bool {
-    bytes.get(3).is_some_and(|flags| (flags & 1 == 0) == (node == Node::Server))
+    /// Whether this machine has the key of a datagram that a core has made: to an agent only what is of its own sessions and handshakes opens.
+    fn is_for(&self, node: Node, bytes: &[u8]) -> bool {
+        let up = bytes.get(3).is_some_and(|flags| flags & 1 == 0);
+        match node {
+            Node::Server => up,
+            Node::Agent(agent) => !up && self.known().asker(bytes) == Some(agent),
+        }
+    }
 }
 
 /// A plain datagram.
@@ -233,7 +290,59 @@ fn plain(header: Header, fill: impl FnOnce(&mut Packer<'_>) -> bool) -> Option<V
     Some(bytes)
 }
 
+fn violated<T>(check: &'static str, what: String) -> Result<T, Violation> {
+    Err(Violation { invariant: "I22", check, what })
+}
+
 impl Secrets {
+    /// Judges that under one ephemeral key one text is sent, under one prologue.
+    fn one_text(&mut self, bytes: &[u8]) -> Result<(), Violation> {
+        let datagram = SealedDatagram::at_server(bytes).map(|datagram| datagram.body);
+        let (Ok(SealedHandshake::Open(open)), Some(prologue)) = (datagram, prologue(bytes)) else { return Ok(()) };
+        let text = hash(&[&prologue, &open.agent_key, &open.payload]);
+        if *self.ephemerals.entry(open.ephemeral).or_insert(text) == text {
+            return Ok(());
+        }
+        violated("ephemeral-twice", format!("handshake {:x} has another text under an ephemeral key that was sent", open.handshake))
+    }
+
+    /// Judges that a cookie pays for one Diffie-Hellman: `prologue` has it.
+    fn paid(&mut self, prologue: &[u8]) {
+        if !self.cookies.insert(prologue.to_vec()) {
+            self.broken = violated::<()>("cookie-twice", "a second Diffie-Hellman is computed for one cookie".to_owned()).err();
+        }
+    }
+
+    /// An agent sends this datagram.
+    fn note_asker(&mut self, agent: usize, bytes: &[u8]) {
+        match SealedDatagram::at_server(bytes).map(|datagram| datagram.body) {
+            Ok(SealedHandshake::Ask(SealedAsk { handshake, .. }) | SealedHandshake::Open(SealedOpen { handshake, .. })) => {
+                self.askers.insert(handshake, agent);
+            }
+            Ok(_) => {}
+            Err(_) => {
+                if let Ok(envelope) = Envelope::of_record(bytes, Direction::Agent) {
+                    self.sessions.insert(envelope.header.session, agent);
+                }
+            }
+        }
+    }
+
+    /// The agent that has begun what a datagram of the server belongs to.
+    fn asker(&self, bytes: &[u8]) -> Option<usize> {
+        let session = |session| self.sessions.get(&session).copied();
+        let Ok(datagram) = SealedDatagram::at_agent(bytes) else {
+            return session(Envelope::of_record(bytes, Direction::Server).ok()?.header.session);
+        };
+        let handshake = match datagram.body {
+            SealedHandshake::Challenge(challenge) => challenge.handshake,
+            SealedHandshake::Welcome(welcome) => welcome.handshake,
+            SealedHandshake::Refuse(refuse) => refuse.handshake,
+            _ => return session(datagram.header.session),
+        };
+        self.askers.get(&handshake).copied()
+    }
+
     /// What plain mode would have in place of a handshake datagram that is being sent.
     fn handshake(&self, by: Node, hello: impl FnOnce(usize) -> Hello<'static>, bytes: &[u8]) -> Option<Vec<u8>> {
         let datagram = match by {
@@ -367,8 +476,10 @@ impl SealWorker {
 
     /// Takes a piece of work; gives after how long it is done, and under which number.
     pub fn take(&mut self, work: SealWork) -> Option<(u64, u64)> {
-        if let SealWork::Write { job, payload, .. } = &work {
-            self.payloads.insert(*job, payload.to_vec());
+        match &work {
+            SealWork::Write { job, payload, .. } => _ = self.payloads.insert(*job, payload.to_vec()),
+            SealWork::Read { prologue, .. } => self.sealing.known().paid(prologue),
+            SealWork::Drop { .. } => {}
         }
         let done = self.worker.work(work, Entropy::from_bytes(self.rng.seed()))?;
         if let SealDone::Written { job, message, .. } = &done

@@ -69,6 +69,16 @@ impl Attacker {
         again.into_iter().for_each(|bytes| self.sends(node, bytes.to_vec()));
     }
 
+    /// Sends the newest record that went there once more, changed.
+    ///
+    /// # Panics
+    /// If there was none.
+    pub fn changes_newest(&self, way: Way, change: impl FnOnce(&mut [u8])) {
+        let mut bytes = self.shared.course().wires.newest_record(way);
+        change(&mut bytes);
+        self.sends(if way.up { Node::Server } else { Node::Agent(way.agent) }, bytes);
+    }
+
     /// Goes through a handshake: HELLO, the cookie that comes back, HELLO with it, CONFIRM. The session, if it is opened.
     pub fn opens(&self, hello: &Hello<'_>) -> Option<SessionId> {
         self.opens_claiming(hello, &[])

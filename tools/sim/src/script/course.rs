@@ -10,7 +10,7 @@ use crate::observe::{Judge, Node, Seen, True, UserOp};
 use crate::plan::{Plan, US};
 use crate::script::wires::Wires;
 use crate::trace::Trace;
-use crate::world::Stage;
+use crate::world::{Reception, Stage};
 use bytes::Bytes;
 use cistern_agent::api::{Event, OpError, Output};
 use std::collections::BTreeMap;
@@ -111,6 +111,15 @@ impl Course {
 
     /// Tells everybody who watches.
     pub(super) fn tell(&mut self, seen: &Seen<'_>) {
+        self.tell_of(seen, true);
+    }
+
+    /// Tells them that a core was given a datagram: what did not open as it came.
+    pub(super) fn tell_received(&mut self, node: Node, from: SocketAddr, bytes: &[u8], reception: Reception) {
+        self.tell_of(&Seen::received(node, from, bytes, reception.is_counted()), reception != Reception::Unopened);
+    }
+
+    fn tell_of(&mut self, seen: &Seen<'_>, is_open: bool) {
         if !self.is_judged {
             return;
         }
@@ -124,8 +133,8 @@ impl Course {
             judges.iter_mut().try_for_each(|judge| judge.see(&sight, seen))
         };
         let verdict = match &stage.sealing {
-            Some(sealing) => sealing.tell(seen, tell),
-            None => tell(seen),
+            Some(sealing) if is_open => sealing.tell(seen, tell),
+            _ => tell(seen),
         };
         if let Err(violation) = verdict {
             panic!("an invariant does not hold: {violation}");

@@ -313,6 +313,19 @@ impl Script {
         }
     }
 
+    /// Somebody on the path sends the newest record that went there once more, changed, in the name of who sent it.
+    ///
+    /// # Panics
+    /// If there was none.
+    pub fn changes_newest(&self, way: Way, change: impl FnOnce(&mut [u8])) {
+        let mut course = self.shared.course();
+        let mut bytes = course.wires.newest_record(way);
+        change(&mut bytes);
+        let (delay, here) = (course.wires.delay(), course.stage.agents[way.agent].address);
+        let (from, to) = if way.up { (here, ADDRESS) } else { (ADDRESS, here) };
+        course.travel(way, from, to, bytes.into(), delay);
+    }
+
     /// A stranger, who has the number of a session and forges the address of who sends that way, says something under a packet number that
     /// it has guessed.
     ///

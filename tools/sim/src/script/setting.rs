@@ -177,6 +177,13 @@ impl Setting {
         self
     }
 
+    /// Everything is sealed.
+    #[must_use]
+    pub const fn sealed(mut self) -> Self {
+        self.plan.sealed = true;
+        self
+    }
+
     /// Machines only: the script starts the server, nothing was made on its empty disk.
     ///
     /// # Panics

@@ -90,9 +90,9 @@ impl Course {
     fn server_turn(&mut self) {
         let reading = self.stage.server.clock.at(True(self.stage.now));
         while let Some((from, bytes)) = self.stage.server.process.inbox.pop_front() {
-            let counted = self.stage.receives(Node::Server, reading, from, &bytes);
-            self.stage.is_authentic(Node::Server, &bytes, counted).unwrap_or_else(|violation| panic!("{violation}"));
-            self.tell(&Seen::received(Node::Server, from, &bytes, counted));
+            let reception = self.stage.receives(Node::Server, reading, from, &bytes);
+            self.stage.is_authentic(Node::Server, from, &bytes, reception).unwrap_or_else(|violation| panic!("{violation}"));
+            self.tell_received(Node::Server, from, &bytes, reception);
         }
         if let Some(core) = &mut self.stage.server.core {
             core.handle_drained(reading);
@@ -139,9 +139,9 @@ impl Course {
     fn agent_turn(&mut self, agent: usize) {
         let reading = self.stage.agents[agent].clock.at(True(self.stage.now));
         while let Some((from, bytes)) = self.stage.agents[agent].process.inbox.pop_front() {
-            let counted = self.stage.receives(Node::Agent(agent), reading, from, &bytes);
-            self.stage.is_authentic(Node::Agent(agent), &bytes, counted).unwrap_or_else(|violation| panic!("{violation}"));
-            self.tell(&Seen::received(Node::Agent(agent), from, &bytes, counted));
+            let reception = self.stage.receives(Node::Agent(agent), reading, from, &bytes);
+            self.stage.is_authentic(Node::Agent(agent), from, &bytes, reception).unwrap_or_else(|violation| panic!("{violation}"));
+            self.tell_received(Node::Agent(agent), from, &bytes, reception);
             self.take_events(agent);
         }
         if let Some(core) = &mut self.stage.agents[agent].core {
@@ -217,7 +217,7 @@ impl Course {
     /// Hands the datagram in the buffer to the wires.
     fn send(&mut self, node: Node, from: SocketAddr, to: SocketAddr) {
         let bytes = std::mem::take(&mut self.buf);
-        self.stage.made(node, &bytes);
+        self.stage.made(node, to, &bytes).unwrap_or_else(|violation| panic!("{violation}"));
         self.tell(&Seen::sent(node, to, &bytes));
         if is_attacker(to) {
             self.exposed.push((to, Bytes::copy_from_slice(&bytes)));

@@ -6,7 +6,7 @@
 //! Leaves to others: arrivals (`course`), who makes rules (the script).
 
 use bytes::Bytes;
-use cistern_wire::{Ack, Datagram, Kind, Message, Reply, Status};
+use cistern_wire::{Ack, Datagram, Form, Kind, Message, Reply, Status};
 use std::net::SocketAddr;
 
 /// One direction of one agent's link with the server.
@@ -123,6 +123,13 @@ impl Wires {
             Act::Twice(later) => vec![self.delay, self.delay + later],
             Act::Slow(more) => vec![self.delay + more],
         }
+    }
+
+    /// The newest record that went there.
+    pub(super) fn newest_record(&self, way: Way) -> Vec<u8> {
+        let mut there = self.recorded.iter().rev().filter(|passed| passed.way == way);
+        let newest = there.find(|passed| Form::named(&passed.bytes) == Some(Form::Record));
+        newest.expect("a record went there").bytes.to_vec()
     }
 
     pub(super) const fn delay(&self) -> u64 {

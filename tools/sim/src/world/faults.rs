@@ -121,9 +121,10 @@ impl World<'_> {
     fn attack(&mut self, fault: u32, nth: u32) {
         let mut rng = SimRng::new(roll([self.plan.seed, fault.into(), nth.into(), 0xA77]));
         if let Some(tamperer) = &self.tamperer {
-            let Some((agent, up, bytes)) = tamperer.acts(&mut rng, self.plan.agents) else { return };
-            let there = self.stage.agents[agent].address;
-            let (node, from, to) = if up { (Node::Server, there, ADDRESS) } else { (Node::Agent(agent), ADDRESS, there) };
+            let Some((agent, up, bytes, there)) = tamperer.acts(&mut rng, self.plan.agents) else { return };
+            let home = self.stage.agents[agent].address;
+            let from = if there { home } else { attack::address(fault) };
+            let (node, from, to) = if up { (Node::Server, from, ADDRESS) } else { (Node::Agent(agent), ADDRESS, home) };
             return self.arrive(node, from, to, bytes.into());
         }
         let reading = self.stage.server.clock.at(True(self.stage.now));

@@ -12,6 +12,7 @@ mod stage;
 mod turns;
 mod watch;
 
+pub(crate) use stage::Reception;
 pub use stage::Stage;
 
 use crate::attack::{Intruder, Tamperer, Witnessed};
@@ -27,6 +28,7 @@ use crate::users::Users;
 use cistern_link::Instant;
 use queue::{Next, Queue};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use watch::Watch;
 
 /// Most happenings in a run; a run that has more goes round in circles.
@@ -211,6 +213,12 @@ impl<'t> World<'t> {
             Some(sealing) => sealing.tell(seen, |seen| watch.see(&sight, seen)),
             None => watch.see(&sight, seen),
         }
+    }
+
+    /// Tells everybody who watches that a core was given a datagram: what did not open as it came.
+    fn tell_received(&mut self, node: Node, from: SocketAddr, bytes: &[u8], reception: Reception) -> Result<(), Violation> {
+        let seen = Seen::received(node, from, bytes, reception.is_counted());
+        if reception == Reception::Unopened { self.watch.see(&self.stage.sight(), &seen) } else { self.tell(&seen) }
     }
 
     fn nodes(&self) -> Vec<Node> {

@@ -7,7 +7,47 @@ use crate::host::{ADDRESS, AgentHost, ServerHost};
 use crate::observe::{AgentSight, Node, Sight, True, Violation};
 use crate::sealing::Sealing;
 use cistern_link::{Instant, Machine as _, Path};
+use cistern_wire::SessionId;
 use std::net::SocketAddr;
+
+/// What a core did with a datagram, as its counters show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reception {
+    /// No drop was counted.
+    Taken,
+    /// It was not authentic.
+    Unopened,
+    /// Its number had come before.
+    Copy,
+    /// It was dropped for another reason, or something of it was.
+    Dropped,
+}
+
+impl Reception {
+    /// Whether a drop was counted.
+    pub(crate) const fn is_counted(self) -> bool {
+        !matches!(self, Self::Taken)
+    }
+}
+
+/// Drops of a machine so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct DropCounts {
+    all: u64,
+    unopened: u64,
+    copies: u64,
+}
+
+impl DropCounts {
+    fn add(&mut self, (reason, count): (&str, u64)) {
+        self.all += count;
+        match reason {
+            "not_authentic" => self.unopened += count,
+            "duplicate_packet" => self.copies += count,
+            _ => {}
+        }
+    }
+}
 
 /// The machines.
 #[derive(Debug)]
@@ -27,32 +67,61 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// A machine's core is given a datagram, at a reading of its clock; whether it has counted a drop.
-    pub(crate) fn receives(&mut self, node: Node, reading: Instant, from: SocketAddr, bytes: &[u8]) -> bool {
+    /// A machine's core is given a datagram, at a reading of its clock.
+    pub(crate) fn receives(&mut self, node: Node, reading: Instant, from: SocketAddr, bytes: &[u8]) -> Reception {
+        let before = self.drops(node);
         match node {
-            Node::Server => self.server.core.as_mut().is_some_and(|core| {
-                let before = core.stats().drops_total();
-                core.handle_datagram(reading, Path { remote: from, local: Some(ADDRESS.ip()) }, bytes);
-                core.stats().drops_total() > before
-            }),
-            Node::Agent(agent) => self.agents[agent].core.as_mut().is_some_and(|core| {
-                let before = core.drops().total();
-                core.handle_datagram(reading, Path::to(from), bytes);
-                core.drops().total() > before
-            }),
+            Node::Server => {
+                if let Some(core) = &mut self.server.core {
+                    core.handle_datagram(reading, Path { remote: from, local: Some(ADDRESS.ip()) }, bytes);
+                }
+            }
+            Node::Agent(agent) => {
+                if let Some(core) = &mut self.agents[agent].core {
+                    core.handle_datagram(reading, Path::to(from), bytes);
+                }
+            }
         }
+        let after = self.drops(node);
+        if after.unopened > before.unopened {
+            Reception::Unopened
+        } else if after.copies > before.copies {
+            Reception::Copy
+        } else if after.all > before.all {
+            Reception::Dropped
+        } else {
+            Reception::Taken
+        }
+    }
+
+    fn drops(&self, node: Node) -> DropCounts {
+        let mut counts = DropCounts::default();
+        match node {
+            Node::Server => self.server.core.iter().for_each(|core| core.stats().drops().for_each(|counted| counts.add(counted))),
+            Node::Agent(agent) => {
+                self.agents[agent].core.iter().for_each(|core| core.drops().iter().for_each(|counted| counts.add(counted)))
+            }
+        }
+        counts
     }
 
     /// A core has made this datagram.
-    pub(crate) fn made(&self, by: Node, bytes: &[u8]) {
-        if let Some(sealing) = &self.sealing {
-            sealing.made(by, |agent| self.agents[agent].hello(), bytes);
-        }
+    ///
+    /// # Errors
+    /// It makes known what the sealed mode keeps secret, or goes to who has not asked.
+    pub(crate) fn made(&self, by: Node, to: SocketAddr, bytes: &[u8]) -> Result<(), Violation> {
+        self.sealing.as_ref().map_or(Ok(()), |sealing| sealing.made(by, to, |agent| self.agents[agent].hello(), bytes))
     }
 
-    /// Judges that a core acts on nothing but what is authentic.
-    pub(crate) fn is_authentic(&self, node: Node, bytes: &[u8], counted: bool) -> Result<(), Violation> {
-        self.sealing.as_ref().map_or(Ok(()), |sealing| sealing.judge(node, bytes, counted))
+    /// Judges that a core acts on nothing but what is authentic, and on that.
+    pub(crate) fn is_authentic(&self, node: Node, from: SocketAddr, bytes: &[u8], reception: Reception) -> Result<(), Violation> {
+        let Some(sealing) = &self.sealing else { return Ok(()) };
+        let is_open = |session: SessionId| {
+            let reading = self.server.clock.at(True(self.now));
+            let core = self.server.core.as_ref();
+            core.is_some_and(|core| core.sessions(reading).iter().any(|row| row.session == session && row.standing == "good"))
+        };
+        sealing.judge(node, from, bytes, reception, is_open)
     }
 
     /// What judges see now.

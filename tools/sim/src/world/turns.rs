@@ -141,9 +141,9 @@ impl World<'_> {
         let mut had = 0;
         while let Some((from, bytes)) = self.next_received(Node::Server, had) {
             had += 1;
-            let counted = self.stage.receives(Node::Server, reading, from, &bytes);
-            self.stage.is_authentic(Node::Server, &bytes, counted)?;
-            self.tell(&Seen::received(Node::Server, from, &bytes, counted))?;
+            let reception = self.stage.receives(Node::Server, reading, from, &bytes);
+            self.stage.is_authentic(Node::Server, from, &bytes, reception)?;
+            self.tell_received(Node::Server, from, &bytes, reception)?;
         }
         // Timers run only when the socket was found empty (section 11.3).
         if let (true, Some(core)) = (self.stage.server.process.inbox.is_empty(), &mut self.stage.server.core) {
@@ -202,9 +202,9 @@ impl World<'_> {
         let mut had = 0;
         while let Some((from, bytes)) = self.next_received(node, had) {
             had += 1;
-            let counted = self.stage.receives(node, reading, from, &bytes);
-            self.stage.is_authentic(node, &bytes, counted)?;
-            self.tell(&Seen::received(node, from, &bytes, counted))?;
+            let reception = self.stage.receives(node, reading, from, &bytes);
+            self.stage.is_authentic(node, from, &bytes, reception)?;
+            self.tell_received(node, from, &bytes, reception)?;
             self.take_events(agent)?;
         }
         let host = &mut self.stage.agents[agent];
@@ -288,7 +288,7 @@ impl World<'_> {
     /// Hands the datagram in the buffer to the network.
     fn send(&mut self, node: Node, from: SocketAddr, to: SocketAddr) -> Result<(), Violation> {
         let bytes = std::mem::take(&mut self.buf);
-        self.stage.made(node, &bytes);
+        self.stage.made(node, to, &bytes)?;
         self.tell(&Seen::sent(node, to, &bytes))?;
         if is_attacker(to) {
             let of = |fault: &&mut Intruder| address(fault.number()) == to;

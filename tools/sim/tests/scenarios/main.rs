@@ -20,5 +20,6 @@ mod regressions;
 mod restart;
 mod resuming;
 mod rights;
+mod sealed;
 mod transcripts;
 mod turns;
