@@ -348,10 +348,9 @@ impl Server {
             || self.ephemerals.has_orphans() && !self.in_grace()
     }
 
-    /// Does a slice of each kind of work that is left.
-    pub(crate) fn run_work(&mut self) {
-        self.end_lost();
-        self.free_some();
+    /// Whether something is to be taken away that follows from no silence.
+    fn is_taking_away(&self) -> bool {
+        self.phase == Phase::Serving && (self.withdrawals.is_left() || self.locks.is_sweeping())
     }
 
     /// How the datagrams of sessions are protected.
@@ -403,7 +402,7 @@ impl Machine for Server {
             server.drained = true;
             server.run_timers();
             server.run_deadlines();
-            server.run_work();
+            server.end_lost();
             server.store.trim();
         });
     }
@@ -412,9 +411,12 @@ impl Machine for Server {
         if self.scheduler.begin_work(core::mem::take(&mut self.drained)) {
             self.step(now, Self::run_queued);
         }
-        // That waits for no empty socket: it follows from no silence.
-        if self.withdrawals.is_left() && self.phase == Phase::Serving {
-            self.step(now, Self::end_withdrawn);
+        // That waits for no empty socket, which there may not be for long.
+        if self.is_taking_away() {
+            self.step(now, |server| {
+                server.end_withdrawn();
+                server.free_some();
+            });
         }
         self.scheduler.end_slice();
     }

@@ -63,6 +63,17 @@ fn no_turn_frees_more_than_a_slice_and_others_are_served_in_every_turn_until_all
 }
 
 #[test]
+fn what_an_ended_session_held_is_freed_although_the_socket_is_never_empty() {
+    let (mut world, mut peer, _, _) = many();
+    end(&mut world, &mut peer);
+    for _ in 0..LOCKS {
+        world.server.work(world.now);
+    }
+    assert_eq!(world.server.status(world.now).locks, 0);
+    world.got(&peer);
+}
+
+#[test]
 fn lock_that_no_slice_has_reached_goes_to_the_first_who_asks_and_to_nobody_else() {
     let (mut world, mut peer, mut other, locks) = many();
     let mut third = world.open(3);
