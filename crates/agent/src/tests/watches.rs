@@ -284,6 +284,35 @@ fn ephemeral_file_goes_on_with_the_session_to_which_it_is_bound_after_a_second_r
     }
 }
 
+/// RECLAIM_COMPLETE of the first session was lost with the second, of which the third knows, and nothing was said of it there: so the first
+/// ended with a grace.
+#[test]
+fn ephemeral_file_is_gone_with_a_session_whose_end_was_said_in_vain_and_not_again() {
+    use SessionFate::{Ended, Reclaimable};
+    let mut script = with_ephemeral();
+    script.hold(7, 3, 40, 16);
+    script.hint();
+    script.shake_amid(SECOND, &[(SESSION, Reclaimable)]);
+    let sent = script.turn().pop().expect("RECLAIM");
+    let Some(Message::Reclaim(asked)) = sent.messages().last().copied() else { panic!("{sent:?}") };
+    let kept: Vec<_> = asked
+        .items
+        .into_iter()
+        .map(|item| cistern_wire::ReclaimedItem { lock: item.lock, generation: item.generation, status: Status::OK, version: 1 })
+        .collect();
+    let reply = Reply::Reclaimed(cistern_wire::Reclaimed { items: List::of(&kept) });
+    script.say(&[Ack { nonce: asked.ask.nonce, echo: sent.packet(), reply }.into()]);
+    let sent = script.turn().pop().expect("RECLAIM_COMPLETE");
+    assert!(matches!(sent.messages().last(), Some(Message::ReclaimComplete(_))), "{sent:?}");
+    script.say(&[cistern_wire::Hint { echo: sent.packet(), detail: Bytes8(b"") }.into()]);
+    script.shake_amid(SessionId(0xEF), &[(SESSION, Reclaimable), (SECOND, Reclaimable)]);
+    let sent = script.turn().pop().expect("RECLAIM");
+    assert!(sent.messages().iter().all(|message| !matches!(message, Message::ReclaimComplete(_))), "{sent:?}");
+    script.say(&[cistern_wire::Hint { echo: sent.packet(), detail: Bytes8(b"") }.into()]);
+    script.shake_amid(SessionId(0xF0), &[(SESSION, Ended), (SECOND, Reclaimable), (SessionId(0xEF), Reclaimable)]);
+    assert_eq!(script.agent.view(script.now()).ephemerals, 0);
+}
+
 #[test]
 fn agent_keeps_account_of_ephemeral_files_that_it_makes_in_batches() {
     let mut script = Script::open(Config { idle: IdlePolicy::Lazy, ..Config::default() });
