@@ -21,6 +21,7 @@ mod renewal;
 mod resending;
 mod resuming;
 mod roster;
+mod sealed;
 mod sessions;
 mod sharing;
 mod surrender;
