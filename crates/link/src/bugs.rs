@@ -141,6 +141,34 @@ bugs! {
     H5 "H5",
     /// A half-open session is opened by whatever comes first in it.
     H6 "H6",
+    /// The server acts on a record that does not open.
+    S1 "S1",
+    /// The packet number of a record is noted before the record opens.
+    S2 "S2",
+    /// A record that does not open moves its session to the address that it comes from.
+    S3 "S3",
+    /// A cookie pays for any number of Diffie-Hellman computations.
+    S4 "S4",
+    /// An OPEN that is answered by another CHALLENGE goes out again with that cookie, and the ephemeral key of before.
+    S5 "S5",
+    /// What is sent besides, as copies to former addresses, has the packet number of the datagram before.
+    S6 "S6",
+    /// The packet numbers of a session begin anew when it has ended.
+    S7 "S7",
+    /// Both directions of a session have one key.
+    S8 "S8",
+    /// A side begins generations without hearing in the present one.
+    S9 "S9",
+    /// The handshake of a revoked key goes through.
+    S10 "S10",
+    /// A revocation frees what its sessions hold at once.
+    S11 "S11",
+    /// The agent takes its session for lost because of a HINT.
+    S12 "S12",
+    /// The key of a generation is gone as soon as the next one begins.
+    S13 "S13",
+    /// Keys are used however many records they have failed to open.
+    S14 "S14",
     /// The packet numbers of a session begin with 1, in both directions.
     U1 "U1",
     /// Ephemeral files go as soon as their session has failed.
@@ -179,6 +207,10 @@ bugs! {
     A7 "A7",
     /// A floor may be any number above the last.
     A8 "A8",
+    /// What an owner has of a table does not count against its share.
+    B1 "B1",
+    /// Strikes end with the sessions of who got them.
+    B2 "B2",
     /// A request that is shed counts as executing.
     F1 "F1",
     /// Requests are executed as they come whatever their host owes.

@@ -10,6 +10,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::{CHECKSUM_LEN, HEADER_LEN, TAG_LEN};
 use cistern_wire::{Direction, Field as _, Form, RawHeader, Reader};
 
@@ -47,11 +48,24 @@ pub struct Limits {
     pub failed_soft: u64,
     /// Failed openings until the session must end.
     pub failed: u64,
+    /// After so long the agent begins the next generation.
+    pub age: Duration,
+    /// Generations are at least so far apart.
+    pub apart: Duration,
+    /// For how long an old key opens late packets.
+    pub old_kept: Duration,
 }
 
 impl Limits {
     /// Those of the specification.
-    pub const DEFAULT: Self = Self { packets: PACKETS_MAX, failed_soft: FAILED_SOFT_MAX, failed: FAILED_MAX };
+    pub const DEFAULT: Self = Self {
+        packets: PACKETS_MAX,
+        failed_soft: FAILED_SOFT_MAX,
+        failed: FAILED_MAX,
+        age: AGE_MAX,
+        apart: CHANGES_APART,
+        old_kept: OLD_KEPT,
+    };
 }
 
 /// What a machine needs besides the keys of its sessions to seal and open.
@@ -130,7 +144,7 @@ impl Sealer {
     /// Whether so many openings failed that the session must end.
     #[must_use]
     pub fn is_worn_out(&self, cipher: &Cipher) -> bool {
-        matches!(self, Self::Sealed(keys) if keys.failed >= cipher.limits.failed)
+        matches!(self, Self::Sealed(keys) if keys.failed >= cipher.limits.failed) && !bugs::is(Bug::S14)
     }
 }
 
@@ -183,7 +197,7 @@ impl SessionKeys {
         Self {
             chain: chain.next(),
             send: chain.key(sender),
-            receive: chain.key(peer_of(sender)),
+            receive: chain.key(if bugs::is(Bug::S8) { sender } else { peer_of(sender) }),
             began_us: micros(now),
             last: 0,
             before: 0,
@@ -241,7 +255,7 @@ impl SessionKeys {
         let raw = RawHeader::get(&mut Reader::new(header)).map_err(|_| OpenFailed)?;
         let number = NonZeroU64::new(raw.packet).ok_or(OpenFailed)?;
         text.resize(sealed.len(), 0);
-        let trial = Trial { aead: &mut *cipher.aead, number, header, sealed, tag, text };
+        let trial = Trial { aead: &mut *cipher.aead, number, header, sealed, tag, text, old_kept: cipher.limits.old_kept };
         if let Err(failed) = self.open_by_phase(now, (raw.flags & KEY_PHASE != 0) == self.phase(), trial) {
             self.failed += 1;
             return Err(failed);
@@ -252,7 +266,7 @@ impl SessionKeys {
     fn open_by_phase(&mut self, now: u64, present: bool, mut trial: Trial<'_>) -> Result<(), OpenFailed> {
         if present {
             trial.open(&self.receive)?;
-            self.heard(now, trial.number);
+            self.heard(now, trial.number, trial.old_kept);
             return Ok(());
         }
         match (&self.old, self.lowest) {
@@ -270,7 +284,7 @@ impl SessionKeys {
             return Err(failed);
         }
         self.advance(*next, now);
-        self.heard(now, trial.number);
+        self.heard(now, trial.number, trial.old_kept);
         Ok(())
     }
 
@@ -278,19 +292,20 @@ impl SessionKeys {
     fn before_send(&mut self, now: u64, limits: &Limits) {
         self.forget_old(now);
         let age = now.saturating_sub(self.began_us);
-        let aged = self.sender == Direction::Agent && age >= micros(AGE_MAX);
+        let aged = self.sender == Direction::Agent && age >= micros(limits.age);
         let due = aged || self.last - self.before >= limits.packets || self.failed >= limits.failed_soft;
-        if due && self.lowest.is_some() && self.old.is_none() && age >= micros(CHANGES_APART) {
+        let has_heard = self.lowest.is_some() && self.old.is_none() || bugs::is(Bug::S9);
+        if due && has_heard && age >= micros(limits.apart) {
             let next = self.next.take().map_or_else(|| self.derive_next(), |next| *next);
             self.advance(next, now);
         }
     }
 
     /// A packet of this generation was opened.
-    fn heard(&mut self, now: u64, number: NonZeroU64) {
+    fn heard(&mut self, now: u64, number: NonZeroU64, old_kept: Duration) {
         self.lowest = Some(self.lowest.map_or(number, |lowest| lowest.min(number)));
         if let Some(old) = &mut self.old {
-            old.until_us.get_or_insert(now.saturating_add(micros(OLD_KEPT)));
+            old.until_us.get_or_insert(now.saturating_add(micros(old_kept)));
         }
     }
 
@@ -300,7 +315,7 @@ impl SessionKeys {
 
     fn advance(&mut self, next: Next, now: u64) {
         let key = std::mem::replace(&mut self.receive, next.key);
-        self.old = Some(Box::new(Old { key, until_us: None }));
+        self.old = Some(Box::new(Old { key, until_us: None })).filter(|_| !bugs::is(Bug::S13));
         self.send = self.chain.key(self.sender);
         self.chain = next.chain;
         self.generation += 1;
@@ -323,6 +338,7 @@ struct Trial<'a> {
     sealed: &'a [u8],
     tag: &'a [u8; TAG_LEN],
     text: &'a mut [u8],
+    old_kept: Duration,
 }
 
 impl Trial<'_> {

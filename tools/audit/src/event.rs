@@ -389,7 +389,7 @@ pub enum What {
     GivesUp {
         /// The session.
         session: SessionId,
-        /// Why; `None`: a HELLO says that it is surrendered, or its reclaim is complete.
+        /// Why; `None`: a CONFIRM says that it is surrendered, or its reclaim is complete.
         reason: Option<EndReason>,
     },
     /// A lock went to another session, or was passed over by a mutation, although its holder had not given it back: its session was stolen

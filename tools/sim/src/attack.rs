@@ -10,11 +10,16 @@
 use crate::observe::Node;
 use crate::rng::SimRng;
 use bytes::Bytes;
+use cistern_seal::FirstCheck;
 use cistern_wire::limits::VERSION;
+use cistern_wire::sealed::{
+    MAC_LEN, SealedAsk, SealedChallenge, SealedDatagram, SealedHandshake, SealedHint, SealedOpen, SealedRefusal, SealedRefuse, Zeros,
+};
 use cistern_wire::{
-    Ack, AgentId, Alive, Ask, Bytes8, Cancel, Challenge, Claim, Confirm, Datagram, Demand, EndReason, EndSession, Fate, FormerClaim,
-    Generation, GetAttr, Grant, Granted, Handle, Header, Hello, Hint, Keep, KeepAlive, Known, List, LockClass, LockId, Message, Mode, Nack,
-    NackReason, ObjectId, Packer, Reclaim, ReclaimComplete, ReclaimItem, Release, ReleaseItem, Reply, SessionId, StoreId, Want, Welcome,
+    Ack, AgentId, Alive, Ask, Bytes8, Cancel, Challenge, Claim, Confirm, Datagram, Demand, Direction, EndReason, EndSession, Envelope,
+    Fate, FormerClaim, Generation, GetAttr, Grant, Granted, Handle, Header, Hello, Hint, Keep, KeepAlive, Known, List, LockClass, LockId,
+    Message, Mode, Nack, NackReason, ObjectId, Packer, Reclaim, ReclaimComplete, ReclaimItem, Release, ReleaseItem, Reply, SessionId,
+    StoreId, Want, Welcome,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -121,9 +126,13 @@ impl Tamperer {
     }
 
     /// What it sends next: which agent it is about, whether it goes to the server, what it is, and whether it comes from where that agent is.
-    pub(crate) fn acts(&self, rng: &mut SimRng, agents: usize) -> Option<(usize, bool, Vec<u8>, bool)> {
+    /// `check`: it knows the server's key.
+    pub(crate) fn acts(&self, rng: &mut SimRng, agents: usize, check: &FirstCheck) -> Option<(usize, bool, Vec<u8>, bool)> {
         let (agent, up, bytes) = self.seen.get(rng.index(self.seen.len().max(1)))?;
         let mut bytes = bytes.to_vec();
+        if let Some(answer) = Some(&bytes).filter(|_| *up && rng.chance(400_000)).and_then(|bytes| unproven(rng, bytes, check)) {
+            return Some((*agent, false, answer, true));
+        }
         let (place, cut) = (rng.index(bytes.len()), rng.index(bytes.len().min(40)) + 1);
         let act = rng.below(8);
         match act {
@@ -140,6 +149,36 @@ impl Tamperer {
         }
         Some((*agent, *up, bytes, act == 0 || rng.chance(700_000)))
     }
+}
+
+/// An answer to what an agent has sent, as anybody can make it who knows the server's key.
+fn unproven(rng: &mut SimRng, sent: &[u8], check: &FirstCheck) -> Option<Vec<u8>> {
+    let (mac1, mut cookie) = ([0; MAC_LEN], [0; 24]);
+    let (session, body): (_, SealedHandshake) = match SealedDatagram::at_server(sent) {
+        Ok(datagram) => {
+            let (SealedHandshake::Ask(SealedAsk { handshake, .. }) | SealedHandshake::Open(SealedOpen { handshake, .. })) = datagram.body
+            else {
+                return None;
+            };
+            let echo = datagram.header.packet + rng.below(2);
+            if rng.chance(500_000) {
+                cookie.copy_from_slice(&rng.seed()[..24]);
+                (SessionId(0), SealedChallenge { handshake, echo, cookie, mac1 }.into())
+            } else {
+                use SealedRefusal::{Busy, Resume, Stopping, Version};
+                let (reason, retry_ms) = (*rng.pick(&[Version, Busy, Stopping, Resume]), *rng.pick(&[0, 1, 500]));
+                (SessionId(0), SealedRefuse { handshake, echo, reason, reserved: Zeros, retry_ms, room: Zeros, mac1 }.into())
+            }
+        }
+        Err(_) => {
+            let header = Envelope::of_record(sent, Direction::Agent).ok()?.header;
+            (header.session, SealedHint { echo: header.packet, mac1 }.into())
+        }
+    };
+    let mut bytes = Vec::new();
+    SealedDatagram::new(session, rng.between(1, FAR), body).write(&mut bytes);
+    check.complete(&mut bytes);
+    Some(bytes)
 }
 
 /// An attacker at work.

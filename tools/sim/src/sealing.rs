@@ -4,7 +4,7 @@
 //! that judges see each datagram as plain mode would have it, if a core made it: whatever else arrives, the core must have dropped. Invariant: cores
 //! know nothing of it. Leaves to others: when workers have done what (`host::server`), what is told when (`world`, `script`).
 
-use crate::observe::{Node, Seen, Violation};
+use crate::observe::{Node, Seen, True, Violation};
 use crate::rng::SimRng;
 use crate::world::Reception;
 use cistern_agent::{Agent, Keys};
@@ -13,7 +13,7 @@ use cistern_seal::handshake::HandshakeFailed;
 use cistern_seal::record::{Chain, Key};
 use cistern_seal::session::Limits;
 use cistern_seal::work::{Beginning, Handshaker, JobId, KeyHolder, SealDone, SealWork, Worker};
-use cistern_seal::{Aead, ChaCha, Cipher, Entropy, OpenFailed, Paper, PublicKey, SecretKey, StartKey};
+use cistern_seal::{Aead, ChaCha, Cipher, Entropy, FirstCheck, OpenFailed, Paper, PublicKey, SecretKey, StartKey};
 use cistern_server::Server;
 use cistern_server::principals::Rights;
 use cistern_wire::limits::{DATAGRAM_MAX, TAG_LEN};
@@ -38,10 +38,13 @@ const WORK_NS: u64 = 5_000_000;
 /// What is known of datagrams outside of the cores.
 #[derive(Default)]
 struct Secrets {
-    /// The messages of records that cores have made.
+    /// The messages of records that cores have made, and when they were sent first.
     records: HashMap<u64, Vec<u8>>,
+    sent: HashMap<u64, True>,
     /// Handshake datagrams that cores have made, as plain mode would have them, if it has them.
     handshakes: HashMap<u64, Option<Vec<u8>>>,
+    /// WELCOMEs by their messages: nothing else of them is authentic, or believed.
+    welcomes: HashMap<u64, u64>,
     /// What is encrypted in messages of handshakes.
     payloads: HashMap<u64, Vec<u8>>,
     /// Whose each session and each handshake is.
@@ -61,6 +64,7 @@ struct Secrets {
 #[derive(Clone)]
 pub struct Sealing {
     seed: u64,
+    limits: Limits,
     paper: Paper,
     known: Arc<Mutex<Secrets>>,
 }
@@ -106,10 +110,10 @@ impl<A: Aead> Aead for NotedCipher<A> {
 }
 
 impl Sealing {
-    /// With keys that follow from the seed.
+    /// With keys that follow from the seed, and are used within these limits.
     #[must_use]
-    pub fn new(seed: u64) -> Self {
-        Self { seed, paper: Paper::default(), known: Arc::default() }
+    pub fn new(seed: u64, limits: Limits) -> Self {
+        Self { seed, limits, paper: Paper::default(), known: Arc::default() }
     }
 
     fn known(&self) -> MutexGuard<'_, Secrets> {
@@ -127,9 +131,9 @@ impl Sealing {
     fn cipher(&self) -> Cipher {
         let known = self.known.clone();
         if self.seed.is_multiple_of(REAL_EVERY) {
-            Cipher::new(NotedCipher { aead: ChaCha, known }, Limits::DEFAULT)
+            Cipher::new(NotedCipher { aead: ChaCha, known }, self.limits)
         } else {
-            Cipher::new(NotedCipher { aead: self.paper.clone(), known }, Limits::DEFAULT)
+            Cipher::new(NotedCipher { aead: self.paper.clone(), known }, self.limits)
         }
     }
 
@@ -181,8 +185,16 @@ impl Sealing {
     ///
     /// # Errors
     /// It shows what the sealed mode hides: an ephemeral key has two texts. Or a record goes where none of its session came from.
-    pub fn made(&self, by: Node, to: SocketAddr, hello: impl FnOnce(usize) -> Hello<'static>, bytes: &[u8]) -> Result<(), Violation> {
+    pub fn made(
+        &self,
+        now: True,
+        by: Node,
+        to: SocketAddr,
+        hello: impl FnOnce(usize) -> Hello<'static>,
+        bytes: &[u8],
+    ) -> Result<(), Violation> {
         let mut known = self.known();
+        known.sent.entry(hash(&[bytes])).or_insert(now);
         if let Node::Agent(agent) = by {
             known.note_asker(agent, bytes);
         } else if let Ok(envelope) = Envelope::of_record(bytes, Direction::Server)
@@ -194,6 +206,7 @@ impl Sealing {
         if Form::named(bytes) == Some(Form::Handshake) {
             let plain = known.handshake(by, hello, bytes);
             known.handshakes.insert(hash(&[bytes]), plain);
+            known.welcomes.extend(welcome(bytes).map(|message| (message, hash(&[bytes]))));
         }
         known.one_text(bytes)
     }
@@ -203,7 +216,7 @@ impl Sealing {
     pub fn in_clear(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let known = self.known();
         if Form::named(bytes) != Some(Form::Record) {
-            return known.handshakes.get(&hash(&[bytes])).cloned().flatten();
+            return known.handshakes.get(&known.made_as(bytes)).cloned().flatten();
         }
         let from = if bytes.get(3)? & 1 == 1 { Direction::Server } else { Direction::Agent };
         let (envelope, messages) = (Envelope::of_record(bytes, from).ok()?, known.records.get(&hash(&[bytes]))?);
@@ -211,7 +224,8 @@ impl Sealing {
     }
 
     fn is_made(&self, bytes: &[u8]) -> bool {
-        let (known, hash) = (self.known(), hash(&[bytes]));
+        let known = self.known();
+        let hash = known.made_as(bytes);
         known.records.contains_key(&hash) || known.handshakes.contains_key(&hash)
     }
 
@@ -245,9 +259,11 @@ impl Sealing {
     /// open at the server.
     ///
     /// # Errors
-    /// It was given something else and has dropped nothing, or has dropped as a copy what came for the first time.
+    /// It was given something else and has dropped nothing, or has dropped as a copy what came for the first time, or did not open what was
+    /// sent a moment ago.
     pub(crate) fn judge(
         &self,
+        now: True,
         node: Node,
         from: SocketAddr,
         bytes: &[u8],
@@ -259,17 +275,45 @@ impl Sealing {
         }
         if !self.is_made(bytes) || !self.is_for(node, bytes) {
             let what = format!("{node} has not dropped {} bytes that nobody made for it who has the key", bytes.len());
-            return if reception.is_counted() { Ok(()) } else { violated("authentic", what) };
+            return if reception.is_counted() || self.is_checked(node, bytes) { Ok(()) } else { violated("authentic", what) };
+        }
+        let hash = hash(&[bytes]);
+        let mut known = self.known();
+        // A generation's key is kept for so long, on clocks of which one may run at twice the rate of another.
+        let young = u64::try_from(self.limits.old_kept.as_nanos() / 4).unwrap_or(u64::MAX);
+        if reception == Reception::Unopened
+            && known.records.contains_key(&hash)
+            && known.sent.get(&hash).is_some_and(|sent| now.0 - sent.0 < young)
+        {
+            return violated("opens", format!("{node} does not open a record of a moment ago, of {} bytes", bytes.len()));
         }
         let Ok(Envelope { header, .. }) = Envelope::of_record(bytes, Direction::Agent) else { return Ok(()) };
-        let mut known = self.known();
         if reception != Reception::Unopened {
             known.heard.insert((header.session, from));
         }
-        if known.arrived.insert(hash(&[bytes])) && reception == Reception::Copy && is_open(header.session) {
+        if known.arrived.insert(hash) && reception == Reception::Copy && is_open(header.session) {
             return violated("kept-out", format!("packet {} of session {} is a copy, and came once", header.packet, header.session));
         }
         Ok(())
+    }
+
+    /// Whether a machine may take what a datagram says for true: it is one that only the other side can have made.
+    pub(crate) fn informs(&self, node: Node, bytes: &[u8]) -> bool {
+        let is_said_to_all = SealedDatagram::at_agent(bytes).is_ok_and(|datagram| datagram.body.kind().has_mac1());
+        // Forged records say nothing, but wear keys out where few may fail.
+        let wears_out = self.limits.failed < Limits::DEFAULT.failed && Form::named(bytes) == Some(Form::Record);
+        wears_out || !is_said_to_all && self.is_made(bytes) && self.is_for(node, bytes)
+    }
+
+    /// By what those who know the server's key complete handshake datagrams.
+    pub(crate) fn first_check(&self) -> FirstCheck {
+        FirstCheck::of(&self.server_key().public())
+    }
+
+    /// Whether this is a datagram that anybody can have made who knows the server's key, and may be answered or acted on.
+    fn is_checked(&self, node: Node, bytes: &[u8]) -> bool {
+        let datagram = if node == Node::Server { SealedDatagram::at_server(bytes) } else { SealedDatagram::at_agent(bytes) };
+        datagram.is_ok_and(|datagram| datagram.body.kind().has_mac1()) && self.first_check().holds(bytes)
     }
 
     /// Whether this machine has the key of a datagram that a core has made: to an agent only what is of its own sessions and handshakes opens.
@@ -294,7 +338,18 @@ fn violated<T>(check: &'static str, what: String) -> Result<T, Violation> {
     Err(Violation { invariant: "I22", check, what })
 }
 
+/// The message of a WELCOME.
+fn welcome(bytes: &[u8]) -> Option<u64> {
+    SealedDatagram::at_agent(bytes).ok().filter(|datagram| datagram.body.kind() == SealedKind::Welcome)?;
+    Some(hash(&[bytes.get(SealedKind::Welcome.message()?)?]))
+}
+
 impl Secrets {
+    /// The datagram that a core has made, if this is as good to whom it is for.
+    fn made_as(&self, bytes: &[u8]) -> u64 {
+        welcome(bytes).and_then(|message| self.welcomes.get(&message).copied()).unwrap_or_else(|| hash(&[bytes]))
+    }
+
     /// Judges that under one ephemeral key one text is sent, under one prologue.
     fn one_text(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         let datagram = SealedDatagram::at_server(bytes).map(|datagram| datagram.body);

@@ -13,6 +13,7 @@ use crate::stats::Dropped;
 use crate::transport::Channel;
 use alloc::vec::Vec;
 use cistern_link::Path;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::sealed::{OpenStatus, SealedDatagram, SealedHandshake, SealedRefusal, SealedRefuse, SealedWelcome, WelcomePayload};
 use cistern_wire::{Bytes8, Challenge, Envelope, Limit, Limited, Realm, RefuseReason, SessionId, Welcome, Whose};
 
@@ -93,6 +94,9 @@ impl Agent {
 
     fn sealed_hint(&mut self, session: SessionId, echo: u64) {
         if self.sessions.present() == Some(session) {
+            if bugs::is(Bug::S12) {
+                return self.session_over("a hint", &Fates::default());
+            }
             if !self.hinted(echo) {
                 self.dropped(Dropped::StrayHint);
             }

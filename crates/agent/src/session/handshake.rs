@@ -11,12 +11,13 @@ use crate::keys::{COOKIE_LEN, Keys};
 use crate::transport::{Channel, Cx};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, PacketCounter, Question, Rng, RoundTrip, SentLog, first_packet, is_first_packet};
 use cistern_seal::Psk;
 use cistern_wire::limits::{DATAGRAM_MIN, FEATURE_VOLATILE};
 use cistern_wire::sealed::OpenPayload;
 use cistern_wire::{Bytes8, Handle, Header, Hello, Packer, SessionId, StoreId, Welcome};
-use core::ops::RangeInclusive;
+use core::ops::{Range, RangeInclusive};
 use core::time::Duration;
 
 /// HELLO is sent so often to one address before the next is tried.
@@ -77,6 +78,9 @@ impl ServerIdentity {
         }
     }
 }
+
+/// Where a cookie stands in OPEN.
+const COOKIE: Range<usize> = 40..64;
 
 /// A session that WELCOME has offered.
 #[derive(Debug)]
@@ -354,6 +358,8 @@ impl Handshake {
         self.challenges += 1;
         if self.open.is_empty() {
             self.cookie = cookie.to_vec();
+        } else if bugs::is(Bug::S5) {
+            self.open.get_mut(COOKIE).into_iter().for_each(|place| place.copy_from_slice(cookie));
         } else {
             self.begin_anew();
         }

@@ -195,7 +195,7 @@ fn a_side_that_heard_nothing_in_its_generation_follows_to_the_next() {
 
 #[test]
 fn forged_records_wear_a_generation_out_and_then_the_session() {
-    let limits = Limits { packets: u64::MAX, failed_soft: 3, failed: 5 };
+    let limits = Limits { packets: u64::MAX, failed_soft: 3, failed: 5, ..Limits::DEFAULT };
     let (mut agent, mut server) = limited(Limits::DEFAULT, limits);
     let good = agent.send(SECOND);
     server.receive(SECOND, &good).unwrap();

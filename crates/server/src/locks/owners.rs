@@ -12,6 +12,7 @@ use crate::share::{Owners, RETRY_MS, Shared, used_up};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cistern_link::Instant;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::{Limit, Limited, LockClass, Whose};
 use core::time::Duration;
 
@@ -101,7 +102,7 @@ impl LockOwners {
         if owner.remembered {
             return;
         }
-        if owner.strikes == 0 {
+        if owner.strikes == 0 || bugs::is(Bug::B2) {
             return self.all.remove(at);
         }
         owner.remembered = true;

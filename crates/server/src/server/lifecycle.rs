@@ -20,7 +20,7 @@ use crate::sessions::{SessionKey, Transition};
 use crate::store::{self, BatchId};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
-use cistern_link::{Instant, Question};
+use cistern_link::{Instant, PacketCounter, Question};
 use cistern_wire::{AgentId, Ended, FormerClaim, Message, SessionId};
 use log::{Level, error, info, log, warn};
 
@@ -289,6 +289,9 @@ impl Server {
         };
         // The lock table gives it to another one when it has freed what was held.
         session.slot = LockSlot::NONE;
+        if bugs::is(Bug::S7) {
+            session.packets = PacketCounter::starting_at(1);
+        }
         self.scheduler.part(core::mem::replace(&mut session.flow, FlowId::NONE));
         session.lanes.clear(self.transport.pool());
         log!(end_level(cause), "{}: {} has ended; its locks are free", self.who, session.who());

@@ -22,7 +22,7 @@ use crate::stats::Dropped;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Fate as Known, Freshness, Path};
-use cistern_wire::limits::MESSAGE_HEADER_LEN;
+use cistern_wire::limits::{HEADER_LEN, MESSAGE_HEADER_LEN, TAG_LEN};
 use cistern_wire::{
     Alive, Cancel, CancelOutcome, Cancelled, Datagram, Direction, DropReason, EndReason, EndSession, Envelope, Fate, Field as _, Form,
     Generation, KeepAlive, Kind, List, Message, PathChallenge, PathResponse, Raw, Receipt, Release, Released,
@@ -149,8 +149,14 @@ impl Server {
             // An ended session answers what is new and nothing else (docs/sealed.md).
             return self.drop_datagram(path, Dropped::DuplicatePacket);
         }
-        let Ok(messages) = session.sealer.open(cipher, now.uptime(), bytes, text) else {
-            return self.not_authentic(key, path);
+        if is_record && bugs::is(Bug::S2) {
+            session.replay.note(header.packet);
+        }
+        let messages = match session.sealer.open(cipher, now.uptime(), bytes, text) {
+            Ok(messages) => messages,
+            // In a simulation the text is in clear.
+            Err(_) if bugs::is(Bug::S1) => bytes.get(HEADER_LEN..bytes.len() - TAG_LEN).unwrap_or_default(),
+            Err(_) => return self.not_authentic(key, path),
         };
         let datagram = match envelope.decode_messages(messages) {
             Ok(datagram) => datagram,
@@ -220,6 +226,9 @@ impl Server {
     /// A record of a session does not open: it changes nothing but counters, unless there were so many that one might.
     fn not_authentic(&mut self, key: SessionKey, path: Path) {
         self.drop_datagram(path, Dropped::NotAuthentic);
+        if bugs::is(Bug::S3) {
+            self.sessions.get_mut(key).into_iter().for_each(|session| session.path = path);
+        }
         let is_worn_out = self.sessions.get(key).is_some_and(|session| session.sealer.is_worn_out(&self.cipher));
         if is_worn_out && self.is_good(key) {
             self.fail(key, Cause::WornOut);

@@ -243,7 +243,11 @@ impl Server {
                     //# The sessions of a key that is withdrawn MUST end by D.
                     //= wire-spec.md#11-3-failure-and-ending
                     //# Eviction by an operator MUST be D, without rescue, and MUST NOT free anything before T.
-                    self.fail(key, Cause::Evicted);
+                    if bugs::is(Bug::S11) {
+                        self.over(key, Cause::Evicted);
+                    } else {
+                        self.fail(key, Cause::Evicted);
+                    }
                 }
                 waits
             }

@@ -234,6 +234,9 @@ impl Server {
             Ok(principal) => {
                 let mut half = HalfOpen { sealed: Some(Box::new(welcomed)), ..self.half_open_of(path, &hello, cookie) };
                 half.opening.principal = principal;
+                if bugs::is(Bug::H4) {
+                    self.supersede(hello.agent, hello.incarnation, &[], path);
+                }
                 let terms = terms(&self.config, self.identity, &half.opening, 0);
                 self.offers.insert(id, half);
                 payload_of(&terms, self.roster_version())
@@ -251,7 +254,7 @@ impl Server {
 
     /// Whether a principal's key was withdrawn: it is offered nothing, and what it was offered is nothing.
     pub(crate) fn is_revoked(&self, who: PrincipalId) -> bool {
-        self.principals.get(who).is_some_and(|record| record.revoked)
+        !bugs::is(Bug::S10) && self.principals.get(who).is_some_and(|record| record.revoked)
     }
 
     fn drop_job(&mut self, id: JobId, path: Path, reason: Dropped) {

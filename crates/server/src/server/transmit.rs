@@ -85,7 +85,8 @@ impl Server {
         let Some(session) = sessions.get_mut(key) else {
             return;
         };
-        if let Some(packet) = session.packets.take().filter(|_| !messages.is_empty()) {
+        let packet = if bugs::is(Bug::S6) { Some(session.packets.last()) } else { session.packets.take() };
+        if let Some(packet) = packet.filter(|_| !messages.is_empty()) {
             let sealing = Sealing { sealer: &mut session.sealer, cipher, now: now.uptime() };
             transport.push_loose(path, (key.id(), packet), messages, sealing, stats);
         }

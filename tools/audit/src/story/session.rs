@@ -285,7 +285,7 @@ pub struct Session {
     pub nack: Option<Mark>,
     /// Its first ENDED.
     pub ended: Option<Mark>,
-    /// Where its agent gave it up, and how; the reason is `None` where a HELLO or a completed reclaim says so.
+    /// Where its agent gave it up, and how; the reason is `None` where a CONFIRM or a completed reclaim says so.
     pub given_up: Option<(Mark, Option<EndReason>)>,
     /// When the newest transmission that was ever echoed in a renewing answer passed here.
     pub newest_echo: Option<Duration>,

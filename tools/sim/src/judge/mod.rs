@@ -158,7 +158,7 @@ pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
         Box::new(tokens::TokensGrow::default()),
         Box::new(bounds::Bounds::default()),
         Box::new(liveness::Liveness::new(plan.agents, plan.workload.hot, troubled(plan), held_up_ns)),
-        Box::new(strangers::Strangers::new(plan.sealed)),
+        Box::new(strangers::Strangers::new(plan.sealed.is_some())),
         Box::new(superseded::Superseded::default()),
     ];
     vec![Box::new(Court { facts: Facts::new(plan.agents), families }), Box::new(audit::Audit::new(plan))]

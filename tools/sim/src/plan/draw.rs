@@ -7,7 +7,7 @@
 
 use crate::clock::{Rates, UNIT};
 use crate::plan::settings::Idle;
-use crate::plan::{AgentSettings, ClockPlan, DiskPlan, MS, NetPlan, Plan, Profile, SEC, ServerSettings, US, swarm};
+use crate::plan::{AgentSettings, ClockPlan, DiskPlan, MS, NetPlan, Plan, Profile, SEC, SealedSettings, ServerSettings, US, swarm};
 use crate::rng::SimRng;
 use crate::users::Workload;
 
@@ -51,12 +51,31 @@ pub(super) fn plan(profile: Profile, seed: u64) -> Plan {
         clocks,
         heal_ns,
         fence_only: profile == Profile::Fence,
-        sealed: false,
+        sealed: None,
         faults: Vec::new(),
     };
     plan.faults = swarm::faults(&mut rng.fork("faults"), &plan, window);
-    plan.sealed = rng.fork("sealed").chance(SEALED_PPM);
+    plan.sealed = rng.fork("sealed").chance(SEALED_PPM).then(|| sealed(&mut rng.fork("generations"), &plan));
     plan
+}
+
+/// In half of the sealed runs keys change all the time. A late packet still has its key, as far as a network without faults goes.
+fn sealed(rng: &mut SimRng, plan: &Plan) -> SealedSettings {
+    let own = SealedSettings::default();
+    if rng.chance(500_000) {
+        return own;
+    }
+    let old_kept_us = 8 * (plan.net.delay_ns + plan.net.jitter_ns) / US + rng.between(MS, plan.server.lease_ns() / 4) / US;
+    let apart_us = old_kept_us * rng.between(2, 6);
+    // Forgeries end no session here: attackers send more of them than there would be.
+    SealedSettings {
+        packets: rng.between(1, 200),
+        failed_soft: rng.between(1, 20),
+        failed: own.failed,
+        age_us: rng.pick(&[1, 3, 30]) * apart_us,
+        apart_us,
+        old_kept_us,
+    }
 }
 
 /// How long the safety phase is: 5 to 60 s, mostly short, and always several leases.

@@ -14,7 +14,7 @@ mod swarm;
 pub use fault::{Fault, Link, What};
 pub use profile::Profile;
 pub(crate) use settings::nanos;
-pub use settings::{AgentSettings, Idle, ServerSettings};
+pub use settings::{AgentSettings, Idle, SealedSettings, ServerSettings};
 
 use crate::clock::Rates;
 use crate::sealing::Sealing;
@@ -100,9 +100,9 @@ pub struct Plan {
     pub heal_ns: u64,
     /// Whether the run breaks an assumption of the lease, so that only tokens protect.
     pub fence_only: bool,
-    /// Whether datagrams are sealed.
+    /// What bounds the use of keys, if datagrams are sealed.
     #[serde(default)]
-    pub sealed: bool,
+    pub sealed: Option<SealedSettings>,
     /// The faults, in order of their beginnings.
     pub faults: Vec<Fault>,
 }
@@ -147,7 +147,7 @@ impl Plan {
 impl Plan {
     /// The sealed mode of its run, if that is sealed.
     pub(crate) fn sealing(&self) -> Option<Sealing> {
-        self.sealed.then(|| Sealing::new(self.seed))
+        self.sealed.as_ref().map(|settings| Sealing::new(self.seed, settings.limits()))
     }
 }
 

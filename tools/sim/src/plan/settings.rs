@@ -5,6 +5,7 @@
 //! Leaves to others: the values (`draw`), their meaning (the cores).
 
 use cistern_agent::config::{IdlePolicy, Phases};
+use cistern_seal::session::Limits;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -42,6 +43,37 @@ pub struct ServerSettings {
     pub objects_max: u64,
     pub work_slice_us: u64,
     pub queued_bytes: usize,
+}
+
+/// What bounds the use of a key in a sealed run, in counts and microseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "each is documented at the limit of the same name")]
+pub struct SealedSettings {
+    pub packets: u64,
+    pub failed_soft: u64,
+    pub failed: u64,
+    pub age_us: u64,
+    pub apart_us: u64,
+    pub old_kept_us: u64,
+}
+
+impl Default for SealedSettings {
+    /// The bounds of the specification: no run reaches them.
+    fn default() -> Self {
+        let Limits { packets, failed_soft, failed, age, apart, old_kept } = Limits::DEFAULT;
+        let us = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+        Self { packets, failed_soft, failed, age_us: us(age), apart_us: us(apart), old_kept_us: us(old_kept) }
+    }
+}
+
+impl SealedSettings {
+    /// The limits.
+    #[must_use]
+    pub const fn limits(&self) -> Limits {
+        let us = Duration::from_micros;
+        let (age, apart, old_kept) = (us(self.age_us), us(self.apart_us), us(self.old_kept_us));
+        Limits { packets: self.packets, failed_soft: self.failed_soft, failed: self.failed, age, apart, old_kept }
+    }
 }
 
 impl ServerSettings {

@@ -11,7 +11,7 @@ use crate::attack;
 use crate::host::ADDRESS;
 use crate::observe::Node;
 use bytes::Bytes;
-use cistern_wire::{Confirm, Datagram, FormerClaim, Header, Hello, Kind, List, Message, SessionId};
+use cistern_wire::{Confirm, Datagram, Form, FormerClaim, Header, Hello, Kind, List, Message, SessionId};
 use std::net::SocketAddr;
 
 /// An attacker's machine.
@@ -74,7 +74,7 @@ impl Attacker {
     /// # Panics
     /// If there was none.
     pub fn changes_newest(&self, way: Way, change: impl FnOnce(&mut [u8])) {
-        let mut bytes = self.shared.course().wires.newest_record(way);
+        let mut bytes = self.shared.course().wires.newest(Form::Record, way);
         change(&mut bytes);
         self.sends(if way.up { Node::Server } else { Node::Agent(way.agent) }, bytes);
     }

@@ -29,9 +29,10 @@ pub use wires::{Sent, Way};
 use crate::host::ADDRESS;
 use crate::observe::{Node, Seen};
 use crate::plan::{MS, SEC};
+use crate::sealing::Sealing;
 use cistern_server::store::Key;
 use cistern_wire::limits::DATAGRAM_MIN;
-use cistern_wire::{Header, Kind, Message, Packer, SessionId, Status};
+use cistern_wire::{Form, Header, Kind, Message, Packer, SessionId, Status};
 use course::Course;
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
@@ -318,9 +319,42 @@ impl Script {
     /// # Panics
     /// If there was none.
     pub fn changes_newest(&self, way: Way, change: impl FnOnce(&mut [u8])) {
-        let mut course = self.shared.course();
-        let mut bytes = course.wires.newest_record(way);
+        let mut bytes = self.newest_record(way);
         change(&mut bytes);
+        self.sends(way, bytes);
+    }
+
+    /// The newest record that went there.
+    ///
+    /// # Panics
+    /// If there was none.
+    #[must_use]
+    pub fn newest_record(&self, way: Way) -> Vec<u8> {
+        self.shared.course().wires.newest(Form::Record, way)
+    }
+
+    /// The same with the newest datagram of a handshake, by somebody who knows the server's key.
+    ///
+    /// # Panics
+    /// If there was none.
+    pub fn changes_handshake(&self, way: Way, change: impl FnOnce(&mut [u8])) {
+        let mut bytes = self.shared.course().wires.newest(Form::Handshake, way);
+        change(&mut bytes);
+        self.forges_handshake(way, bytes);
+    }
+
+    /// Somebody who knows the server's key says this on the path, in the name of who sends that way.
+    ///
+    /// # Panics
+    /// If nothing is sealed.
+    pub fn forges_handshake(&self, way: Way, mut handshake: Vec<u8>) {
+        let check = self.shared.course().stage.sealing.as_ref().map(Sealing::first_check);
+        check.expect("a sealed run").complete(&mut handshake);
+        self.sends(way, handshake);
+    }
+
+    fn sends(&self, way: Way, bytes: Vec<u8>) {
+        let mut course = self.shared.course();
         let (delay, here) = (course.wires.delay(), course.stage.agents[way.agent].address);
         let (from, to) = if way.up { (here, ADDRESS) } else { (ADDRESS, here) };
         course.travel(way, from, to, bytes.into(), delay);

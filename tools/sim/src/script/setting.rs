@@ -8,7 +8,7 @@
 use crate::clock::{NodeClock, Rates};
 use crate::host::{ADDRESS, AgentHost, ServerHost};
 use crate::observe::Node;
-use crate::plan::{AgentSettings, ClockPlan, DiskPlan, Idle, MS, NetPlan, Plan, Profile, ServerSettings, US};
+use crate::plan::{AgentSettings, ClockPlan, DiskPlan, Idle, MS, NetPlan, Plan, Profile, SealedSettings, ServerSettings, US};
 use crate::rng::SimRng;
 use crate::script::course::Course;
 use crate::script::{Agent, Script};
@@ -32,7 +32,7 @@ pub struct Setting {
 impl Default for Setting {
     fn default() -> Self {
         let mut plan = Plan::draw(Profile::Calm, 1).keeping(&[]);
-        plan.sealed = std::env::var_os("CISTERN_SEALED").is_some();
+        plan.sealed = std::env::var_os("CISTERN_SEALED").map(|_| SealedSettings::default());
         plan.server = server();
         plan.agent = vec![agent(); plan.agents];
         // A chance of loss tells judges that a script may take away any datagram; the wires of a script draw nothing.
@@ -172,15 +172,21 @@ impl Setting {
 
     /// Nothing is sealed, whatever else is tried: the script is about what plain mode lets others do.
     #[must_use]
-    pub const fn in_clear(mut self) -> Self {
-        self.plan.sealed = false;
+    pub fn in_clear(mut self) -> Self {
+        self.plan.sealed = None;
         self
     }
 
     /// Everything is sealed.
     #[must_use]
-    pub const fn sealed(mut self) -> Self {
-        self.plan.sealed = true;
+    pub fn sealed(self) -> Self {
+        self.sealed_by(SealedSettings::default())
+    }
+
+    /// Everything is sealed, by keys that are used so much.
+    #[must_use]
+    pub fn sealed_by(mut self, settings: SealedSettings) -> Self {
+        self.plan.sealed = Some(settings);
         self
     }
 

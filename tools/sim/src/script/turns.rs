@@ -90,8 +90,8 @@ impl Course {
     fn server_turn(&mut self) {
         let reading = self.stage.server.clock.at(True(self.stage.now));
         while let Some((from, bytes)) = self.stage.server.process.inbox.pop_front() {
-            let reception = self.stage.receives(Node::Server, reading, from, &bytes);
-            self.stage.is_authentic(Node::Server, from, &bytes, reception).unwrap_or_else(|violation| panic!("{violation}"));
+            let received = self.stage.receives(Node::Server, reading, from, &bytes);
+            let reception = received.unwrap_or_else(|violation| panic!("{violation}"));
             self.tell_received(Node::Server, from, &bytes, reception);
         }
         if let Some(core) = &mut self.stage.server.core {
@@ -139,8 +139,8 @@ impl Course {
     fn agent_turn(&mut self, agent: usize) {
         let reading = self.stage.agents[agent].clock.at(True(self.stage.now));
         while let Some((from, bytes)) = self.stage.agents[agent].process.inbox.pop_front() {
-            let reception = self.stage.receives(Node::Agent(agent), reading, from, &bytes);
-            self.stage.is_authentic(Node::Agent(agent), from, &bytes, reception).unwrap_or_else(|violation| panic!("{violation}"));
+            let received = self.stage.receives(Node::Agent(agent), reading, from, &bytes);
+            let reception = received.unwrap_or_else(|violation| panic!("{violation}"));
             self.tell_received(Node::Agent(agent), from, &bytes, reception);
             self.take_events(agent);
         }

@@ -125,11 +125,10 @@ impl Wires {
         }
     }
 
-    /// The newest record that went there.
-    pub(super) fn newest_record(&self, way: Way) -> Vec<u8> {
+    /// The newest datagram of a form that went there.
+    pub(super) fn newest(&self, form: Form, way: Way) -> Vec<u8> {
         let mut there = self.recorded.iter().rev().filter(|passed| passed.way == way);
-        let newest = there.find(|passed| Form::named(&passed.bytes) == Some(Form::Record));
-        newest.expect("a record went there").bytes.to_vec()
+        there.find(|passed| Form::named(&passed.bytes) == Some(form)).expect("one went there").bytes.to_vec()
     }
 
     pub(super) const fn delay(&self) -> u64 {

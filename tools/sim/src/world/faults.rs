@@ -120,8 +120,8 @@ impl World<'_> {
     /// An attacker acts: what it sends arrives at once.
     fn attack(&mut self, fault: u32, nth: u32) {
         let mut rng = SimRng::new(roll([self.plan.seed, fault.into(), nth.into(), 0xA77]));
-        if let Some(tamperer) = &self.tamperer {
-            let Some((agent, up, bytes, there)) = tamperer.acts(&mut rng, self.plan.agents) else { return };
+        if let (Some(tamperer), Some(sealing)) = (&self.tamperer, &self.stage.sealing) {
+            let Some((agent, up, bytes, there)) = tamperer.acts(&mut rng, self.plan.agents, &sealing.first_check()) else { return };
             let home = self.stage.agents[agent].address;
             let from = if there { home } else { attack::address(fault) };
             let (node, from, to) = if up { (Node::Server, from, ADDRESS) } else { (Node::Agent(agent), ADDRESS, home) };

@@ -127,7 +127,7 @@ impl<'t> World<'t> {
             stall_ppm: plan.net.stall_ppm,
             intruders: BTreeMap::new(),
             witnessed: if attacked { vec![Witnessed::default(); plan.agents] } else { Vec::new() },
-            tamperer: (attacked && plan.sealed).then(Tamperer::default),
+            tamperer: (attacked && plan.sealed.is_some()).then(Tamperer::default),
             buf: Vec::new(),
             arrivals: Vec::new(),
             plan: plan.clone(),

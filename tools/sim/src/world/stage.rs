@@ -6,6 +6,7 @@
 use crate::host::{ADDRESS, AgentHost, ServerHost};
 use crate::observe::{AgentSight, Node, Sight, True, Violation};
 use crate::sealing::Sealing;
+use cistern_agent::api::LeaseView;
 use cistern_link::{Instant, Machine as _, Path};
 use cistern_wire::SessionId;
 use std::net::SocketAddr;
@@ -49,6 +50,18 @@ impl DropCounts {
     }
 }
 
+/// What an agent believes.
+#[derive(Debug, PartialEq, Eq)]
+struct Belief {
+    session: Option<SessionId>,
+    reclaiming: Option<SessionId>,
+    valid_until: Option<Instant>,
+    renewals: u64,
+    nacks: u64,
+    held: u64,
+    cached: u64,
+}
+
 /// The machines.
 #[derive(Debug)]
 pub struct Stage {
@@ -68,8 +81,11 @@ pub struct Stage {
 
 impl Stage {
     /// A machine's core is given a datagram, at a reading of its clock.
-    pub(crate) fn receives(&mut self, node: Node, reading: Instant, from: SocketAddr, bytes: &[u8]) -> Reception {
-        let before = self.drops(node);
+    ///
+    /// # Errors
+    /// In the sealed mode: it acts on what is not authentic, or not on what is, or believes what anybody can say.
+    pub(crate) fn receives(&mut self, node: Node, reading: Instant, from: SocketAddr, bytes: &[u8]) -> Result<Reception, Violation> {
+        let (before, believed) = (self.drops(node), self.belief(node, reading, bytes));
         match node {
             Node::Server => {
                 if let Some(core) = &mut self.server.core {
@@ -83,7 +99,7 @@ impl Stage {
             }
         }
         let after = self.drops(node);
-        if after.unopened > before.unopened {
+        let reception = if after.unopened > before.unopened {
             Reception::Unopened
         } else if after.copies > before.copies {
             Reception::Copy
@@ -91,7 +107,25 @@ impl Stage {
             Reception::Dropped
         } else {
             Reception::Taken
+        };
+        self.is_authentic(node, from, bytes, reception)?;
+        match (believed, self.belief(node, reading, bytes)) {
+            (Some(before), Some(now)) if before != now => {
+                let what = format!("what anybody can say has made {node} from {before:?} to {now:?}");
+                Err(Violation { invariant: "I22", check: "believed", what })
+            }
+            _ => Ok(reception),
         }
+    }
+
+    /// What an agent believes that is told what it must not believe.
+    fn belief(&self, node: Node, reading: Instant, bytes: &[u8]) -> Option<Belief> {
+        let (Node::Agent(agent), Some(sealing)) = (node, &self.sealing) else { return None };
+        let core = self.agents[agent].core.as_ref().filter(|_| !sealing.informs(node, bytes))?;
+        let view = core.view(reading);
+        let renewals = view.renewals_opportunistic + view.renewals_explicit;
+        let LeaseView { session, reclaiming, valid_until, nacks, advisory_locks: held, cache_locks: cached, .. } = view;
+        Some(Belief { session, reclaiming, valid_until, renewals, nacks, held, cached })
     }
 
     fn drops(&self, node: Node) -> DropCounts {
@@ -99,7 +133,7 @@ impl Stage {
         match node {
             Node::Server => self.server.core.iter().for_each(|core| core.stats().drops().for_each(|counted| counts.add(counted))),
             Node::Agent(agent) => {
-                self.agents[agent].core.iter().for_each(|core| core.drops().iter().for_each(|counted| counts.add(counted)))
+                self.agents[agent].core.iter().for_each(|core| core.drops().iter().for_each(|counted| counts.add(counted)));
             }
         }
         counts
@@ -110,18 +144,18 @@ impl Stage {
     /// # Errors
     /// It makes known what the sealed mode keeps secret, or goes to who has not asked.
     pub(crate) fn made(&self, by: Node, to: SocketAddr, bytes: &[u8]) -> Result<(), Violation> {
-        self.sealing.as_ref().map_or(Ok(()), |sealing| sealing.made(by, to, |agent| self.agents[agent].hello(), bytes))
+        self.sealing.as_ref().map_or(Ok(()), |sealing| sealing.made(True(self.now), by, to, |agent| self.agents[agent].hello(), bytes))
     }
 
     /// Judges that a core acts on nothing but what is authentic, and on that.
-    pub(crate) fn is_authentic(&self, node: Node, from: SocketAddr, bytes: &[u8], reception: Reception) -> Result<(), Violation> {
+    fn is_authentic(&self, node: Node, from: SocketAddr, bytes: &[u8], reception: Reception) -> Result<(), Violation> {
         let Some(sealing) = &self.sealing else { return Ok(()) };
         let is_open = |session: SessionId| {
             let reading = self.server.clock.at(True(self.now));
             let core = self.server.core.as_ref();
             core.is_some_and(|core| core.sessions(reading).iter().any(|row| row.session == session && row.standing == "good"))
         };
-        sealing.judge(node, from, bytes, reception, is_open)
+        sealing.judge(True(self.now), node, from, bytes, reception, is_open)
     }
 
     /// What judges see now.

@@ -141,8 +141,7 @@ impl World<'_> {
         let mut had = 0;
         while let Some((from, bytes)) = self.next_received(Node::Server, had) {
             had += 1;
-            let reception = self.stage.receives(Node::Server, reading, from, &bytes);
-            self.stage.is_authentic(Node::Server, from, &bytes, reception)?;
+            let reception = self.stage.receives(Node::Server, reading, from, &bytes)?;
             self.tell_received(Node::Server, from, &bytes, reception)?;
         }
         // Timers run only when the socket was found empty (section 11.3).
@@ -202,8 +201,7 @@ impl World<'_> {
         let mut had = 0;
         while let Some((from, bytes)) = self.next_received(node, had) {
             had += 1;
-            let reception = self.stage.receives(node, reading, from, &bytes);
-            self.stage.is_authentic(node, from, &bytes, reception)?;
+            let reception = self.stage.receives(node, reading, from, &bytes)?;
             self.tell_received(node, from, &bytes, reception)?;
             self.take_events(agent)?;
         }

@@ -21,5 +21,6 @@ mod restart;
 mod resuming;
 mod rights;
 mod sealed;
+mod shares;
 mod transcripts;
 mod turns;
