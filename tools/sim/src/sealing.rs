@@ -137,11 +137,6 @@ impl Sealing {
         }
     }
 
-    /// What an agent's principal is called.
-    pub(crate) fn name(number: usize) -> String {
-        format!("agent {number}")
-    }
-
     /// Who an agent is that says that it is `instance`.
     #[must_use]
     pub fn agent_id(&self, number: usize, instance: AgentId) -> AgentId {

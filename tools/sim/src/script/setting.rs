@@ -163,13 +163,6 @@ impl Setting {
         self
     }
 
-    /// Everything is sealed.
-    #[must_use]
-    pub const fn sealed(mut self) -> Self {
-        self.plan.sealed = true;
-        self
-    }
-
     /// Nothing is sealed, whatever else is tried: the script is about what plain mode lets others do.
     #[must_use]
     pub fn in_clear(mut self) -> Self {
