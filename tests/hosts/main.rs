@@ -12,6 +12,7 @@ mod joining;
 mod loss;
 mod moving;
 mod partition;
+mod peers;
 mod places;
 mod sizes;
 mod standstill;

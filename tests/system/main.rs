@@ -31,6 +31,7 @@ mod membership;
 mod metrics;
 mod netfault;
 mod operators;
+mod peers;
 mod plan;
 mod posix;
 mod relay;

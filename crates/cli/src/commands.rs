@@ -25,6 +25,7 @@ mod man;
 mod member;
 mod mkdir;
 mod mv;
+mod peer;
 mod ping;
 mod plan;
 mod put;
@@ -150,6 +151,7 @@ commands! {
     #[command(subcommand)]
     Realm(realm::Realm),
     Status(status::ServerStatus),
+    Peer(peer::Peer),
     Ping(ping::Ping),
     #[command(subcommand)]
     Agent(agent::Agent),

@@ -177,7 +177,7 @@ impl Holds {
         let guard = Arc::new(guard);
         self.neighbours.add(&guard);
         self.guards.insert(self.next, guard);
-        Response::Locked { hold: self.next, token, object }
+        Response::Locked { hold: self.next, token, object, basis: None }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -260,6 +260,7 @@ pub(crate) fn execute(client: &Client, holds: &mut Holds, request: Request) -> R
             }
             Response::Done
         }
+        Request::Group => return Err(Failure::usage("this is a host's agent, and no member of a group")),
         Request::News { wait_ms } => Response::News(holds.news(Duration::from_millis(wait_ms.min(NEWS_WAIT_MAX_MS)))),
         Request::GetXattr { path, name } => {
             let got = client.get_xattr(path.as_os(), name.as_os()).wait()?;

@@ -5,7 +5,10 @@
 //! `execute`. Leaves to others: the protocol (the other crates).
 
 // Only the simulator may be built with deliberate bugs in the cores.
-const _: () = assert!(!cistern_link::bugs::COMPILED_IN, "this build has deliberate bugs in it; build without the feature `bugs`");
+const _: () = assert!(
+    !cistern_link::bugs::COMPILED_IN && !cistern_flease::bugs::COMPILED_IN,
+    "this build has deliberate bugs in it; build without the feature `bugs`"
+);
 
 mod backend;
 mod bell;
@@ -16,6 +19,7 @@ mod contact;
 mod ctx;
 pub mod decode;
 mod execute;
+mod group;
 mod holder;
 mod key_log;
 mod local;

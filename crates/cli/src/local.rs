@@ -5,14 +5,16 @@
 //! Leaves to others: sockets (`agent::run`, `backend`), what is shown to people (`show`).
 
 mod answers;
+mod group;
+mod lease;
 mod rows;
 
+pub(crate) use group::{GroupReport, MemberRow, TokenBasis};
+pub(crate) use lease::Lease;
 pub(crate) use rows::{Hold, RealmRow, Until};
 
 use crate::text::{Blob, Text};
-use cistern_client::{
-    Contents, DirEntry, FileType, LeaseView, LockInfo, Metadata, ServerStatus, Standing, Version as FileVersion, WatchEvent,
-};
+use cistern_client::{Contents, DirEntry, FileType, LockInfo, Metadata, ServerStatus, Standing, Version as FileVersion, WatchEvent};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -164,6 +166,8 @@ pub(crate) enum Request {
     Hold {
         hold: u64,
     },
+    /// Of a member of a group: what it knows of the group.
+    Group,
 }
 
 impl Request {
@@ -172,7 +176,7 @@ impl Request {
         match self {
             Self::Stat { .. } | Self::List { .. } | Self::Read { .. } | Self::ReadLink { .. } | Self::GetXattr { .. } => false,
             Self::ListXattr { .. } | Self::Locks { .. } | Self::Server | Self::Ping | Self::Lease | Self::Hold { .. } => false,
-            Self::Realms { .. } => false,
+            Self::Realms { .. } | Self::Group => false,
             Self::Watch { .. } | Self::Unwatch { .. } | Self::News { .. } => false,
             Self::Put { .. } | Self::SetXattr { .. } | Self::RemoveXattr { .. } | Self::Batch { .. } | Self::Create { .. } => true,
             Self::SetQuota { .. } => true,
@@ -261,12 +265,16 @@ pub(crate) enum Response {
         hold: u64,
         token: u64,
         object: u64,
+        /// By a member of a group: what the token rests on.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        basis: Option<TokenBasis>,
     },
     Hold(Hold),
     Joined {
         object: u64,
     },
     News(Vec<News>),
+    Group(Box<GroupReport>),
 }
 
 /// Something known of a watched object.
@@ -429,13 +437,13 @@ pub(crate) struct LockRow {
     pub(crate) bound_ms: Option<u64>,
 }
 
-/// The standing of a session whose agent answers.
-const GOOD: &str = "good";
-
 impl LockRow {
+    /// The standing of a session whose agent answers.
+    pub(crate) const GOOD: &str = "good";
+
     /// Whether no message to its agent has failed.
     pub(crate) fn is_in_good_standing(&self) -> bool {
-        self.standing == GOOD
+        self.standing == Self::GOOD
     }
 }
 
@@ -444,7 +452,7 @@ impl From<LockInfo> for LockRow {
         let standing = match l.standing {
             Standing::TimingOut => "timing out",
             Standing::Evicted => "evicted",
-            _ => GOOD,
+            _ => Self::GOOD,
         };
         Self {
             object: l.file.0,
@@ -501,34 +509,6 @@ impl From<ServerStatus> for Report {
     }
 }
 
-/// An agent's lease as JSON.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Lease {
-    pub(crate) phase: String,
-    pub(crate) session: Option<String>,
-    /// The former session whose locks are being taken over; until that is done the lease is that one's.
-    pub(crate) reclaiming: Option<String>,
-    pub(crate) lease_ms: u64,
-    pub(crate) left_ms: u64,
-    pub(crate) renewals_opportunistic: u64,
-    pub(crate) renewals_explicit: u64,
-    pub(crate) demands: u64,
-    pub(crate) nacks: u64,
-    pub(crate) cache_locks: u64,
-    pub(crate) advisory_locks: u64,
-    pub(crate) holders: u64,
-    #[serde(default)]
-    pub(crate) watches: u64,
-    #[serde(default)]
-    pub(crate) ephemerals: u64,
-    pub(crate) requests: u64,
-    pub(crate) datagrams_out: u64,
-    pub(crate) datagrams_in: u64,
-    pub(crate) retransmissions: u64,
-    pub(crate) cache_hits: u64,
-    pub(crate) round_trip_us: Option<u64>,
-}
-
 pub(crate) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
@@ -549,43 +529,4 @@ pub(crate) fn time(ns: i64) -> SystemTime {
 
 pub(crate) fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
-}
-
-impl From<LeaseView> for Lease {
-    fn from(v: LeaseView) -> Self {
-        Self {
-            phase: phase_name(v.phase).to_owned(),
-            session: v.session,
-            reclaiming: v.reclaiming,
-            lease_ms: millis(v.lease),
-            left_ms: millis(v.left),
-            renewals_opportunistic: v.renewals_opportunistic,
-            renewals_explicit: v.renewals_explicit,
-            demands: v.demands,
-            nacks: v.nacks,
-            cache_locks: v.cache_locks,
-            advisory_locks: v.advisory_locks,
-            holders: v.holders,
-            watches: v.watches,
-            ephemerals: v.ephemerals,
-            requests: v.requests,
-            datagrams_out: v.datagrams_out,
-            datagrams_in: v.datagrams_in,
-            retransmissions: v.retransmissions,
-            cache_hits: v.cache_hits,
-            round_trip_us: v.round_trip.map(micros),
-        }
-    }
-}
-
-const fn phase_name(phase: cistern_client::Phase) -> &'static str {
-    use cistern_client::Phase;
-    match phase {
-        Phase::NoSession => "no session",
-        Phase::Valid => "valid",
-        Phase::Renewing => "renewing",
-        Phase::Suspect => "suspect",
-        Phase::Flush => "flush",
-        _ => "expired",
-    }
 }

@@ -62,6 +62,14 @@ pub(crate) fn store(named: Option<&Path>) -> Result<PathBuf, Failure> {
     named.map_or_else(default, |dir| Ok(dir.to_owned()))
 }
 
+/// The control socket of this host's member of a group, by the hash of the group's list.
+///
+/// # Errors
+/// The environment gives none.
+pub(crate) fn peer_socket(list_hash: u64) -> Result<PathBuf, Failure> {
+    Environment::this().peer_socket(list_hash).ok_or_else(|| homeless("--socket SOCKET"))
+}
+
 /// Where a command looks for a host's agent that nobody has named: at this user's, then at the system's.
 pub(crate) fn agent_sockets() -> Vec<PathBuf> {
     let system = Environment { root: true, ..Environment::default() };
@@ -154,6 +162,14 @@ impl Environment {
         }
     }
 
+    fn peer_socket(&self, list_hash: u64) -> Option<PathBuf> {
+        let above = match &self.runtime_dir {
+            Some(dir) if !self.root => dir.join("cistern"),
+            _ => self.all_state()?,
+        };
+        Some(above.join("peer").join(format!("{list_hash:016x}.sock")))
+    }
+
     fn settings_files(&self) -> Vec<PathBuf> {
         let own = self.config_home.clone().or_else(|| Some(self.home.as_ref()?.join(".config")));
         let own = own.map(|dir| dir.join("cistern"));
@@ -175,6 +191,7 @@ mod tests {
         assert_eq!(root.state(Daemon::Server).unwrap(), Path::new("/var/lib/cistern/server"));
         assert_eq!(root.store().unwrap(), Path::new("/var/lib/cistern/store"));
         assert_eq!(root.socket(Daemon::Agent).unwrap(), Path::new("/var/lib/cistern/agent/control.sock"));
+        assert_eq!(root.peer_socket(10).unwrap(), Path::new("/var/lib/cistern/peer/000000000000000a.sock"));
     }
 
     #[test]
@@ -186,6 +203,7 @@ mod tests {
         ann.state_home = Some("/state".into());
         ann.runtime_dir = Some("/run/user/7".into());
         ann.config_home = Some("/config".into());
+        assert_eq!(ann.peer_socket(10).unwrap(), Path::new("/run/user/7/cistern/peer/000000000000000a.sock"));
         assert_eq!(ann.state(Daemon::Server).unwrap(), Path::new("/state/cistern/server"));
         assert_eq!(ann.store().unwrap(), Path::new("/state/cistern/store"));
         assert_eq!(ann.socket(Daemon::Server).unwrap(), Path::new("/run/user/7/cistern/server.sock"));

@@ -22,6 +22,7 @@ use std::time::Duration;
 use table::{AGENT, CLIENT, Client, LOG, Log, SERVER, Setting};
 
 pub(crate) use effective::{SettingRow, table, tell_changes};
+pub(crate) use kind::ppm;
 pub(crate) use print::toml;
 
 /// What the settings file says, if there is one.
@@ -135,7 +136,7 @@ impl Settings {
             config.lease_max = lease;
         }
         if let Some(delta) = args.delta {
-            config.delta_ppm = kind::ppm(delta).ok_or_else(|| Failure::usage(format!("--delta is {delta}; it must be 0.003 to 1")))?;
+            config.delta_ppm = ppm(delta).ok_or_else(|| Failure::usage(format!("--delta is {delta}; it must be 0.003 to 1")))?;
         }
         if let Some(timeout) = args.delivery_timeout {
             config.delivery_timeout = timeout;

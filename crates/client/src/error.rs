@@ -135,6 +135,12 @@ pub(crate) enum Cause {
     Settings(#[source] Source),
     #[error("cannot start the agent: {0}")]
     Start(#[source] Source),
+    #[error("no member of a group answers at {}: {source}; is `cistern peer` running there?", socket.display())]
+    NoMember { socket: PathBuf, source: io::Error },
+    #[error("{message}")]
+    Member { code: String, message: String },
+    #[error("{0}: the lock was lost as soon as it was obtained")]
+    LostAtOnce(String),
     #[error("state directory {}: {why}{}", path.display(), source.as_ref().map_or_else(String::new, |e| format!(": {e}")))]
     State { path: PathBuf, why: &'static str, source: Option<io::Error> },
 }
@@ -241,6 +247,14 @@ impl Error {
             Cause::LeaseLost(_) => ErrorKind::LeaseExpired,
             Cause::Refused { .. } | Cause::NotAdmitted { .. } => ErrorKind::Refused,
             Cause::WrongServer(_) => ErrorKind::WrongServer,
+            Cause::NoMember { .. } => ErrorKind::Unreachable,
+            Cause::LostAtOnce(_) => ErrorKind::LeaseExpired,
+            Cause::Member { code, .. } => match code.as_str() {
+                "EAGAIN" => ErrorKind::Locked,
+                "TIMED_OUT" => ErrorKind::TimedOut,
+                "BUSY" => ErrorKind::Overloaded,
+                _ => ErrorKind::InvalidInput,
+            },
             Cause::Closed => ErrorKind::Closed,
             Cause::Forked { .. } => ErrorKind::Forked,
             Cause::Overloaded(_) => ErrorKind::Overloaded,
@@ -263,6 +277,14 @@ impl Error {
             Cause::Refused { .. } => "REFUSED",
             Cause::NotAdmitted { .. } => "NOT_ADMITTED",
             Cause::WrongServer(_) => "ANOTHER_SERVER",
+            Cause::NoMember { .. } => "UNREACHABLE",
+            Cause::LostAtOnce(_) => "LEASE_LOST",
+            Cause::Member { code, .. } => match code.as_str() {
+                "EAGAIN" => "EAGAIN",
+                "TIMED_OUT" => "TIMED_OUT",
+                "BUSY" => "BUSY",
+                _ => "USAGE",
+            },
             Cause::Address(AddressError::Unknown { .. }) => "UNKNOWN_HOST",
             Cause::NoServer | Cause::NoKey | Cause::Address(_) | Cause::Settings(_) | Cause::State { .. } => "USAGE",
             Cause::Closed | Cause::Forked { .. } | Cause::Overloaded(_) | Cause::Broken(_) | Cause::Start(_) => "INTERNAL",

@@ -32,6 +32,11 @@ pub struct Record {
 }
 
 impl Acceptor {
+    /// One that has forgotten everything but that no token was above `floor`.
+    pub(crate) fn above(floor: u64) -> Self {
+        Self { floor, ..Self::default() }
+    }
+
     /// The record, if it lives.
     pub(crate) fn live(&self, now: Instant) -> Option<Record> {
         self.record.filter(|record| !now.waited(record.ends))

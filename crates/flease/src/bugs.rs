@@ -70,6 +70,9 @@ mod chosen {
 #[cfg(feature = "bugs")]
 pub use chosen::{choose, is};
 
+/// Whether deliberate bugs can be switched on in this build.
+pub const COMPILED_IN: bool = cfg!(feature = "bugs");
+
 /// Whether this bug is on: never, for none is compiled in.
 #[cfg(not(feature = "bugs"))]
 #[must_use]

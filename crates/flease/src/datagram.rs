@@ -18,17 +18,17 @@ pub const DATAGRAM_MAX: usize = 1_200;
 const MAGIC: u32 = 0x4346_4C53;
 const VERSION: u8 = 1;
 /// Bytes of the header.
-const HEADER_LEN: usize = 52;
+const HEADER_LEN: usize = 44;
 /// Bytes of the checksum.
 const CHECKSUM_LEN: usize = 4;
 /// Flag: an owner renews by WRITE alone.
 const RENEW_BY_WRITE: u8 = 1;
+/// Flag: members keep tokens on disk.
+const DURABLE_TOKENS: u8 = 2;
 
 /// What a member says in every datagram of itself and its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The number of the group, chosen by who made it.
-    pub group_number: u64,
     /// The number of the list of members; another list has another.
     pub list_number: u32,
     /// SipHash-2-4, key zero, of the names in the list.
@@ -49,16 +49,20 @@ impl Header {
         hasher.finish()
     }
 
+    fn flags(&self) -> u8 {
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        flag(self.group.renew_by_write, RENEW_BY_WRITE) | flag(self.group.durable_tokens, DURABLE_TOKENS)
+    }
+
     fn put(&self, to: Member, w: &mut Writer) {
-        let Group { terms, members, me, nonce, renew_by_write } = self.group;
+        let Group { terms, members, me, nonce, .. } = self.group;
         MAGIC.put(w);
         VERSION.put(w);
-        u8::from(renew_by_write).put(w);
+        self.flags().put(w);
         members.put(w);
         me.put(w);
         to.put(w);
         [0u8; 3].iter().for_each(|zero| zero.put(w));
-        self.group_number.put(w);
         self.list_number.put(w);
         self.list_hash.put(w);
         micros(terms.lease).put(w);
@@ -73,8 +77,6 @@ impl Header {
 pub enum Mismatch {
     /// The version of the format.
     Version,
-    /// The number of the group.
-    GroupNumber,
     /// The number of the list of members.
     ListNumber,
     /// The list of members, under one number.
@@ -87,6 +89,8 @@ pub enum Mismatch {
     Epsilon,
     /// Whether owners renew by WRITE alone.
     RenewByWrite,
+    /// Whether members keep tokens on disk.
+    DurableTokens,
     /// The sender is not the member at the address that it came from.
     Sender,
     /// It is for another member.
@@ -97,13 +101,13 @@ impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Version => "the version of the format differs",
-            Self::GroupNumber => "the number of the group differs",
             Self::ListNumber => "the number of the list of members differs",
             Self::List => "the lists of members differ under one number",
             Self::Lease => "the length of the lease differs",
             Self::Drift => "the drift differs",
             Self::Epsilon => "epsilon differs",
             Self::RenewByWrite => "one renews by WRITE alone, the other does not",
+            Self::DurableTokens => "one keeps tokens on disk, the other does not",
             Self::Sender => "it names another sender than the member at this address",
             Self::Receiver => "it is for another member",
         })
@@ -162,21 +166,22 @@ impl<'a> Datagram<'a> {
         let flags: u8 = get(&mut r, "flags")?;
         let (members, sender, receiver): (u8, u8, u8) = (get(&mut r, "members")?, get(&mut r, "sender")?, get(&mut r, "receiver")?);
         let reserved = r.take(3).map_err(|e| e.within("header", "reserved"))?;
-        if flags & !RENEW_BY_WRITE != 0 || reserved != [0; 3] {
+        if flags & !(RENEW_BY_WRITE | DURABLE_TOKENS) != 0 || reserved != [0; 3] {
             return Err(bad("header", "reserved").into());
         }
         let Group { terms, me, .. } = ours.group;
         //= docs/flease.md#rules
-        //# A member MUST refuse a datagram whose group number, list of members or its number, L, δ, ε or mode of renewal differs from its
-        //# own.
-        differs(get::<u64>(&mut r, "group_number")? != ours.group_number, Mismatch::GroupNumber)?;
+        //# A member MUST refuse a datagram whose list of members or its number, L, δ, ε, mode of time, mode of renewal or keeping of tokens
+        //# differs from its own.
         differs(get::<u32>(&mut r, "list_number")? != ours.list_number, Mismatch::ListNumber)?;
         let list_hash: u64 = get(&mut r, "list_hash")?;
         differs(list_hash != ours.list_hash || members != ours.group.members, Mismatch::List)?;
         differs(get::<u32>(&mut r, "lease_us")? != micros(terms.lease), Mismatch::Lease)?;
         differs(get::<u32>(&mut r, "drift_ppm")? != terms.drift_ppm, Mismatch::Drift)?;
         differs(get::<u32>(&mut r, "epsilon_us")? != micros(terms.epsilon), Mismatch::Epsilon)?;
-        differs((flags & RENEW_BY_WRITE != 0) != ours.group.renew_by_write, Mismatch::RenewByWrite)?;
+        let flipped = flags ^ ours.flags();
+        differs(flipped & RENEW_BY_WRITE != 0, Mismatch::RenewByWrite)?;
+        differs(flipped & DURABLE_TOKENS != 0, Mismatch::DurableTokens)?;
         //= docs/flease.md#datagrams
         //# A datagram MUST come from the address of the member that it names as its sender.
         differs(sender != from || sender == me, Mismatch::Sender)?;

@@ -25,6 +25,15 @@ pub struct Cx<'a> {
     pub random: u64,
     /// The least token of a new tenure: the wall clock in milliseconds × 256.
     pub least_token: u64,
+    /// The most that an acceptor may take on record now: a larger token would be forgotten by a restart.
+    pub token_max: u64,
+}
+
+impl Cx<'_> {
+    /// A span below `most`, drawn from what the driver's seed gives.
+    pub(crate) fn random_part(&self, most: Duration) -> Duration {
+        most.mul_f64((self.random % 1_024) as f64 / 1_024.0)
+    }
 }
 
 /// Messages to be sent, and to whom.
@@ -37,6 +46,8 @@ pub enum Change {
     Acquired(Ownership),
     /// It was; its lease ended.
     Lapsed(Ownership),
+    /// Not yet: records of another owner stand in the way.
+    Held,
 }
 
 /// One resource at one process.
@@ -59,9 +70,9 @@ struct Leaving {
 }
 
 impl Instance {
-    /// An instance whose ballots begin above this round.
-    pub(crate) fn above(round: u64) -> Self {
-        let mut instance = Self::default();
+    /// An instance whose ballots begin above this round, and tokens above this floor.
+    pub(crate) fn above(round: u64, floor: u64) -> Self {
+        let mut instance = Self { acceptor: Acceptor::above(floor), ..Self::default() };
         instance.proposer.heard(round);
         instance
     }
@@ -75,7 +86,9 @@ impl Instance {
     pub fn want(&mut self, cx: &Cx<'_>) {
         if !self.proposer.wanted {
             self.proposer.wanted = true;
-            self.proposer.attempt_at(cx.now);
+            // Whoever has just let it go lets the others ask first.
+            let wait = if self.leaving.is_some() { cx.rto + cx.random_part(cx.rto) } else { Duration::ZERO };
+            self.proposer.attempt_at(cx.now.plus(wait));
         }
     }
 
@@ -180,6 +193,11 @@ impl Instance {
         self.proposer.wanted || self.leaving.is_some()
     }
 
+    /// Whether others are still being told of a release.
+    pub(crate) const fn is_leaving(&self) -> bool {
+        self.leaving.is_some()
+    }
+
     fn lapse(&mut self, cx: &Cx<'_>) -> Option<Change> {
         let owned = self.proposer.any_owned();
         self.proposer.lapse(cx.now).then(|| Change::Lapsed(owned.expect("what lapses was owned")))
@@ -189,13 +207,16 @@ impl Instance {
     fn asked(&mut self, cx: &Cx<'_>, message: Message) -> Option<Message> {
         match message {
             Message::Read { ballot, base } => Some(self.acceptor.read(cx, ballot, base)),
+            //= docs/flease.md#tokens
+            //# A member MUST NOT answer a WRITE whose token is above its durable reservation.
+            Message::Write { token, .. } if token > cx.token_max => None,
             Message::Write { ballot, tenure, token, transmission } => Some(self.acceptor.write(cx, ballot, tenure, token, transmission)),
             Message::Release { tenure, successor } => {
                 if self.acceptor.release(tenure) {
                     let wait = match successor {
                         Some(member) if member == cx.group.me => Duration::ZERO,
                         Some(_) => cx.group.terms.lease / 2,
-                        None => cx.rto.mul_f64((cx.random % 1_024) as f64 / 1_024.0),
+                        None => cx.random_part(cx.rto),
                     };
                     self.proposer.attempt_at(cx.now.plus(wait));
                 }
@@ -229,8 +250,12 @@ impl Instance {
 
     fn follow(&mut self, cx: &Cx<'_>, step: Step, out: &mut Outbox) -> Option<Change> {
         match step {
-            Step::None | Step::Renewed | Step::Lost(None) => None,
-            Step::Send(message) | Step::Lost(Some(message)) => self.send_all(cx, message, out),
+            Step::None | Step::Renewed => None,
+            Step::Send(message) => self.send_all(cx, message, out),
+            Step::Lost { freed, is_held } => {
+                let change = freed.and_then(|message| self.send_all(cx, message, out));
+                is_held.then_some(Change::Held).or(change)
+            }
             Step::Acquired => self.proposer.any_owned().map(Change::Acquired),
         }
     }

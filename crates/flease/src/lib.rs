@@ -14,6 +14,7 @@
 //! | `instance` | both, for one resource: what a model checker explores |
 //! | `message`, `datagram` | what is on the wire |
 //! | `peer` | thousands of instances, packed into datagrams |
+//! | `node` | which member is at which address |
 //! | `bugs` | which deliberate bugs are on: none, outside of tests |
 
 #![no_std]
@@ -29,6 +30,7 @@ pub mod bugs;
 mod datagram;
 mod instance;
 mod message;
+mod node;
 mod peer;
 mod proposer;
 mod terms;
@@ -38,6 +40,7 @@ pub use ballot::{Ballot, Member, MemberSet};
 pub use datagram::{DATAGRAM_MAX, Datagram, DropReason, Header, Mismatch};
 pub use instance::{Change, Cx, Instance, Outbox};
 pub use message::{Message, NAME_MAX};
+pub use node::{Node, NodeCounts};
 pub use peer::{Config, Event, NotTaken, Peer, Started};
 pub use proposer::Ownership;
 pub use terms::{Group, MEMBERS_MAX, Terms};

@@ -6,8 +6,8 @@ use cistern_wire::{Fault, Field, Malformed, Reader, Writer};
 /// Longest name of a resource, in bytes.
 pub const NAME_MAX: usize = 200;
 
-/// Rounds on the wire are not larger, so that counting on never overflows.
-const ROUND_MAX: u64 = 1 << 62;
+/// Rounds and tokens on the wire are not larger, so that counting on never overflows.
+pub(crate) const COUNT_MAX: u64 = 1 << 62;
 
 /// A message about one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,6 +94,15 @@ impl Message {
             | Self::Lower { ballot, .. }
             | Self::Taken { ballot, .. } => Some(ballot),
             Self::Read { .. } | Self::Write { .. } | Self::Release { .. } | Self::Released { .. } => None,
+        }
+    }
+
+    /// The token that it tells, or wants on record.
+    pub(crate) const fn token(&self) -> Option<u64> {
+        match *self {
+            Self::Open { floor, .. } | Self::Held { floor, .. } => Some(floor),
+            Self::Write { token, .. } => Some(token),
+            _ => None,
         }
     }
 
@@ -185,16 +194,19 @@ impl Message {
         let mut next = |field| ballot(r, members, field);
         let message = match kind {
             1 => Self::Read { ballot: next("ballot")?.ok_or(bad("ballot"))?, base: next("base")? },
-            2 => Self::Open { ballot: some(r, members, "ballot")?, floor: r.get()? },
+            2 => Self::Open { ballot: some(r, members, "ballot")?, floor: count(r, "floor")? },
             3 => Self::Own { ballot: some(r, members, "ballot")?, tenure: some(r, members, "tenure")? },
-            4 => {
-                Self::Held { ballot: some(r, members, "ballot")?, tenure: some(r, members, "tenure")?, rest_us: r.get()?, floor: r.get()? }
-            }
+            4 => Self::Held {
+                ballot: some(r, members, "ballot")?,
+                tenure: some(r, members, "tenure")?,
+                rest_us: r.get()?,
+                floor: count(r, "floor")?,
+            },
             5 => Self::Lower { ballot: some(r, members, "ballot")?, promised: lowest(r, members)? },
             6 => Self::Write {
                 ballot: some(r, members, "ballot")?,
                 tenure: some(r, members, "tenure")?,
-                token: r.get()?,
+                token: count(r, "token")?,
                 transmission: r.get()?,
             },
             7 => Self::Taken { ballot: some(r, members, "ballot")?, transmission: r.get()? },
@@ -204,6 +216,11 @@ impl Message {
         };
         Ok((name, message))
     }
+}
+
+fn count(r: &mut Reader<'_>, field: &'static str) -> Result<u64, Malformed> {
+    let found = r.get()?;
+    if found <= COUNT_MAX { Ok(found) } else { Err(bad(field)) }
 }
 
 const fn bad(field: &'static str) -> Malformed {
@@ -218,7 +235,7 @@ fn put(ballot: Ballot, w: &mut Writer) {
 
 fn raw(r: &mut Reader<'_>, members: u8, field: &'static str) -> Result<Ballot, Malformed> {
     let found = Ballot { round: r.get()?, member: r.get()?, nonce: r.get()? };
-    if found.round <= ROUND_MAX && found.member < members { Ok(found) } else { Err(bad(field)) }
+    if found.round <= COUNT_MAX && found.member < members { Ok(found) } else { Err(bad(field)) }
 }
 
 /// A ballot, or 17 zero bytes for none.

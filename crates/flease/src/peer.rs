@@ -6,7 +6,7 @@
 use crate::ballot::{Member, MemberSet};
 use crate::datagram::{Datagram, DropReason, Header, Mismatch};
 use crate::instance::{Change, Cx, Instance, Outbox};
-use crate::message::{Message, NAME_MAX};
+use crate::message::{COUNT_MAX, Message, NAME_MAX};
 use crate::proposer::Ownership;
 use crate::terms::{Group, MEMBERS_MAX, Terms};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,13 +16,17 @@ use cistern_link::setting::counts;
 use cistern_link::{ConfigError, Instant, Question, Rng, RoundTrip, TimerQueue};
 use core::time::Duration;
 
+/// Tokens for each millisecond of the wall clock.
+const TOKENS_PER_MS: u64 = 256;
+
+/// Tokens that are reserved on disk at a time: an hour of the wall clock, so that the disk is written twice an hour.
+const RESERVATION: u64 = 3_600 * 1_000 * TOKENS_PER_MS;
+
 /// What a member is told of its group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The spans; the same at every member.
     pub terms: Terms,
-    /// The number of the group.
-    pub group_number: u64,
     /// The number of the list of members.
     pub list_number: u32,
     /// The members by name, in the same order everywhere.
@@ -33,6 +37,8 @@ pub struct Config {
     pub renew_by_write: bool,
     /// Most resources that are known at once.
     pub resources_max: usize,
+    /// Of members that keep tokens on disk: up to where this one has reserved them before it started; 0 the first time.
+    pub reserved: Option<u64>,
 }
 
 impl Config {
@@ -77,6 +83,11 @@ pub enum Event {
         member: Member,
         /// What differs.
         mismatch: Mismatch,
+    },
+    /// Not owned yet: another owner's records stand in the way. It is tried again.
+    Held {
+        /// The resource.
+        name: Vec<u8>,
     },
     /// Two processes act as this member at once.
     Cloned {
@@ -126,7 +137,14 @@ pub struct Peer {
     rng: Rng,
     takes_part_at: Instant,
     has_started: bool,
-    wall_ms: u64,
+    /// The wall clock in milliseconds, and when it was told.
+    wall: (u64, Instant),
+    /// Up to where tokens are reserved on disk; above it none is taken on record. All of them, where none is kept there.
+    reserved: u64,
+    /// The floor of resources of which nothing is known: what was reserved before the start.
+    token_floor: u64,
+    /// The highest token that was asked for.
+    token_asked: u64,
     round_trip: RoundTrip,
     ids: BTreeMap<Vec<u8>, u32>,
     slots: Vec<Slot>,
@@ -151,15 +169,25 @@ impl Peer {
         let mut rng = Rng::from_seed(seed);
         let members = u8::try_from(config.members.len()).unwrap_or(MEMBERS_MAX);
         let nonce = rng.nonzero_u64().get();
-        let group = Group { terms: config.terms, members, me: config.me, nonce, renew_by_write: config.renew_by_write };
+        let group = Group {
+            terms: config.terms,
+            members,
+            me: config.me,
+            nonce,
+            renew_by_write: config.renew_by_write,
+            durable_tokens: config.reserved.is_some(),
+        };
         let list_hash = Header::hash_of(&config.members);
         Ok(Self {
-            header: Header { group_number: config.group_number, list_number: config.list_number, list_hash, group },
+            header: Header { list_number: config.list_number, list_hash, group },
             resources_max: config.resources_max,
             rng,
             takes_part_at: now.plus(config.terms.restart_wait()),
             has_started: false,
-            wall_ms: 0,
+            wall: (0, now),
+            reserved: config.reserved.unwrap_or(u64::MAX),
+            token_floor: config.reserved.unwrap_or(0),
+            token_asked: 0,
             round_trip: RoundTrip::new(config.terms.lease / 8),
             ids: BTreeMap::new(),
             slots: Vec::new(),
@@ -175,8 +203,27 @@ impl Peer {
     }
 
     /// Tells the wall clock, in milliseconds since 1970: tokens that nobody remembers begin above it. Nothing else rests on it.
-    pub fn set_wall_clock(&mut self, wall_ms: u64) {
-        self.wall_ms = wall_ms;
+    pub fn set_wall_clock(&mut self, now: Instant, wall_ms: u64) {
+        self.wall = (wall_ms, now);
+    }
+
+    /// Up to where tokens are to be reserved on disk; the driver makes that durable and calls [`Self::set_reserved`]. `None`: they are, or
+    /// this group keeps none there.
+    #[must_use]
+    pub fn reservation_due(&self, now: Instant) -> Option<u64> {
+        let needed = self.token_asked.max(self.least_token(now)).max(self.token_floor);
+        (self.header.group.durable_tokens && self.reserved < needed + RESERVATION / 2).then(|| (needed + RESERVATION).min(COUNT_MAX))
+    }
+
+    /// Says that tokens up to this one are reserved on disk: a later start begins above it.
+    pub fn set_reserved(&mut self, reserved: u64) {
+        self.reserved = self.reserved.max(reserved);
+    }
+
+    fn least_token(&self, now: Instant) -> u64 {
+        let (wall_ms, at) = self.wall;
+        let since_ms = u64::try_from(now.since(at).as_millis()).unwrap_or(0);
+        wall_ms.saturating_add(since_ms).saturating_mul(TOKENS_PER_MS)
     }
 
     /// Whether the restart wait is over.
@@ -217,10 +264,40 @@ impl Peer {
         self.slots[*self.ids.get(name)? as usize].instance.owned(now)
     }
 
-    /// Who owns a resource, as far as this member knows: information, never a decision.
+    /// Who owns a resource, and for how long yet if nothing renews that, as far as this member knows: information, never a decision.
     #[must_use]
-    pub fn owner(&self, now: Instant, name: &[u8]) -> Option<Member> {
-        self.slots[*self.ids.get(name)? as usize].instance.record(now).map(|record| record.tenure.member)
+    pub fn owner(&self, now: Instant, name: &[u8]) -> Option<(Member, Duration)> {
+        let record = self.slots[*self.ids.get(name)? as usize].instance.record(now)?;
+        Some((record.tenure.member, now.until_waited(record.ends)))
+    }
+
+    /// The resources that somebody owns, as far as this member knows.
+    pub fn owned_names(&self, now: Instant) -> impl Iterator<Item = &[u8]> {
+        self.ids.iter().filter(move |(_, id)| self.slots[**id as usize].instance.record(now).is_some()).map(|(name, _)| &name[..])
+    }
+
+    /// Whether others are still being told of a release.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.slots.iter().any(|slot| slot.instance.is_leaving())
+    }
+
+    /// The group, and this member's place in it.
+    #[must_use]
+    pub const fn group(&self) -> &Group {
+        &self.header.group
+    }
+
+    /// The number of the list of members.
+    #[must_use]
+    pub const fn list_number(&self) -> u32 {
+        self.header.list_number
+    }
+
+    /// How many resources it knows of, and how many of them it owns now.
+    #[must_use]
+    pub fn resources(&self, now: Instant) -> (usize, usize) {
+        (self.ids.len(), self.slots.iter().filter(|slot| slot.instance.owned(now).is_some()).count())
     }
 
     /// Takes a datagram from the address of `from`; `now` is read after the receive call returned.
@@ -245,6 +322,7 @@ impl Peer {
         }
         for (name, message) in messages {
             let Ok(id) = self.slot_of(now, name) else { continue };
+            self.token_asked = self.token_asked.max(message.token().unwrap_or(0));
             if let Some(sent) = message.answered().and_then(|ballot| self.slots[id as usize].instance.sent_once(ballot)) {
                 self.round_trip.sample(now.since(sent));
             }
@@ -300,7 +378,7 @@ impl Peer {
         if !(1..=NAME_MAX).contains(&name.len()) {
             return Err(NotTaken::Name);
         }
-        let slot = Slot { name: name.to_vec(), instance: Instance::above(self.round_floor), touched: now };
+        let slot = Slot { name: name.to_vec(), instance: Instance::above(self.round_floor, self.token_floor), touched: now };
         let id = match self.slots.len() < self.resources_max {
             true => {
                 self.slots.push(slot);
@@ -310,7 +388,7 @@ impl Peer {
                 let id = self.forgettable(now).ok_or(NotTaken::Full)?;
                 self.ids.remove(&self.slots[id].name);
                 self.round_floor = self.round_floor.max(self.slots[id].instance.round());
-                self.slots[id] = Slot { instance: Instance::above(self.round_floor), ..slot };
+                self.slots[id] = Slot { instance: Instance::above(self.round_floor, self.token_floor), ..slot };
                 id
             }
         };
@@ -341,18 +419,21 @@ impl Peer {
             now,
             rto: self.round_trip.rto(),
             random: self.rng.next_u64(),
-            least_token: self.wall_ms.saturating_mul(256),
+            least_token: self.least_token(now),
+            token_max: self.reserved,
         };
         let mut out = Outbox::new();
         let slot = &mut self.slots[id as usize];
         slot.touched = slot.touched.max(now);
         let change = step(&mut slot.instance, &cx, &mut out);
         for (to, message) in out {
+            self.token_asked = self.token_asked.max(message.token().unwrap_or(0));
             to.iter().for_each(|member| self.outgoing[usize::from(member)].push_back((id, message)));
         }
         match change {
             Some(Change::Acquired(ownership)) => self.events.push_back(Event::Acquired { name: slot.name.clone(), ownership }),
             Some(Change::Lapsed(ownership)) => self.events.push_back(Event::Lost { name: slot.name.clone(), ownership }),
+            Some(Change::Held) => self.events.push_back(Event::Held { name: slot.name.clone() }),
             None => {}
         }
         match slot.instance.deadline(now) {

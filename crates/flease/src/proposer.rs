@@ -14,7 +14,7 @@
 use crate::ballot::{Ballot, Member, MemberSet};
 use crate::bugs::{self, Bug};
 use crate::instance::Cx;
-use crate::message::Message;
+use crate::message::{COUNT_MAX, Message};
 use crate::terms::MEMBERS_MAX;
 use cistern_link::Instant;
 use core::time::Duration;
@@ -87,8 +87,11 @@ pub(crate) enum Step {
     None,
     /// This goes to every member, this one included.
     Send(Message),
-    /// The attempt is over without success; what it wrote is freed.
-    Lost(Option<Message>),
+    /// The attempt is over without success: what it wrote is freed, and records stand in its way or not.
+    Lost {
+        freed: Option<Message>,
+        is_held: bool,
+    },
     Acquired,
     Renewed,
 }
@@ -234,7 +237,7 @@ impl Proposer {
         }
         match attempt.phase {
             Phase::Reading { floor, is_remembered } => {
-                let drawn = (floor + 1).max(cx.least_token);
+                let drawn = (floor + 1).max(cx.least_token).min(COUNT_MAX);
                 let (token, is_remembered) = owned.map_or((drawn, is_remembered), |owned| (owned.token, owned.is_token_remembered));
                 let (ballot, base) = (attempt.ballot, attempt.base);
                 let since = if bugs::is(Bug::LeaseFromWrite) { cx.now } else { attempt.since };
@@ -261,16 +264,16 @@ impl Proposer {
     fn lose(&mut self, cx: &Cx<'_>, rest: Option<Duration>) -> Step {
         let wait = match rest {
             // What stood in the way told when it is over.
-            Some(rest) => rest + random_part(cx, 2 * cx.rto),
+            Some(rest) => rest + cx.random_part(2 * cx.rto),
             None if self.owned.is_some() => Duration::ZERO,
             None => {
                 let span = cx.rto.saturating_mul(1 << self.failures.min(16)).min(cx.group.terms.lease);
-                span / 2 + random_part(cx, span / 2)
+                span / 2 + cx.random_part(span / 2)
             }
         };
         self.failures = self.failures.saturating_add(1);
         self.again = Some(cx.now.plus(wait));
-        Step::Lost(self.abandon())
+        Step::Lost { freed: self.abandon(), is_held: rest.is_some() }
     }
 
     /// Does what is due.
@@ -384,9 +387,4 @@ impl Attempt {
             Phase::Writing { token, transmission, .. } => Message::Write { ballot, tenure: base.unwrap_or(ballot), token, transmission },
         }
     }
-}
-
-/// A span below `most`, drawn from what the driver's seed gives.
-fn random_part(cx: &Cx<'_>, most: Duration) -> Duration {
-    most.mul_f64((cx.random % 1_024) as f64 / 1_024.0)
 }

@@ -84,6 +84,8 @@ pub struct Group {
     pub nonce: u64,
     /// Whether an owner renews by WRITE alone.
     pub renew_by_write: bool,
+    /// Whether members keep tokens on disk.
+    pub durable_tokens: bool,
 }
 
 impl Group {

@@ -8,6 +8,7 @@
 mod agent;
 pub mod attack;
 mod captures;
+mod group;
 mod local;
 pub mod network;
 pub mod numbers;
@@ -17,6 +18,7 @@ pub mod session;
 
 pub use agent::{Agent, Line};
 pub use captures::Captures;
+pub use group::Group;
 pub use local::LocalServer;
 pub use process::{CISTERN, CISTERND, Daemon, Place, Process, command, program, said, without_settings};
 pub use server::Server;

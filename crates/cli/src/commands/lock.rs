@@ -4,7 +4,8 @@
 //! the command is left, and then at once, and the exit status.
 //! Implements section 11.6 with `cistern-run`, which stops the command in time even when this process is killed. The lock belongs to an
 //! agent of this process's own, or to the host's agent. In the first case the lease ends when this process is gone; in the second the agent
-//! keeps the lock until the last instant that the guardian can have been told.
+//! keeps the lock until the last instant that the guardian can have been told. Without a server it belongs to this host's member of a group, which
+//! is asked as the host's agent is.
 //! Leaves to others: stopping processes (`cistern-run`), obtaining the lock (`obtain`), whose it is (`held`).
 
 mod held;
@@ -14,6 +15,7 @@ use super::Run;
 use crate::capture;
 use crate::contact;
 use crate::ctx::Ctx;
+use crate::group::GroupList;
 use crate::holder::PlaceWatch;
 use crate::local::Failure;
 use crate::show;
@@ -23,9 +25,11 @@ use cistern_run::{Control, EXIT_FAILURE, EXIT_LOST, Event, Runner, Running};
 use cistern_text::duration;
 use clap::Args;
 use held::{Held, Look};
+pub(crate) use obtain::TRY_TIME;
 use obtain::{LockAgent, NoLock, Obtaining};
 use std::ffi::OsString;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -34,7 +38,9 @@ PATH is created as an empty file if it is missing; its parent directories are no
 
 Through the host's agent (--agent) that agent holds the lock; the guarantee below is the same.
 
-COMMAND gets the fencing token in CISTERN_TOKEN and the path in CISTERN_LOCK.
+With --group no server takes part: PATH is the name of a lock of that group, of 1 to 200 bytes, and this host's member of it (`cistern peer`) has the lock.
+
+COMMAND gets the fencing token in CISTERN_TOKEN and the path in CISTERN_LOCK; with --group also, in CISTERN_TOKEN_BASIS, why the token is larger than those of earlier holders: durable (for ever), remembered (by a member of each majority) or clock (if the hosts' wall clocks agree).
 
 When the lease is not renewed, COMMAND and everything that it started get SIGTERM 20 % of the lease period before the lock becomes \
 uncertain, and SIGKILL 12 % before: all of it has ended before the lock can be anyone else's, also when `cistern` itself is killed.
@@ -51,7 +57,8 @@ Exit status: COMMAND's own, or 128 + the signal that ended it; and
 Examples:
   cistern lock /jobs/nightly -- ./backup.sh
   cistern lock --try /jobs/nightly -- ./backup.sh || echo 'another host holds it'
-  cistern lock --shared --wait 10 /site -- rsync -a /srv/site/ web:/srv/site/";
+  cistern lock --shared --wait 10 /site -- rsync -a /srv/site/ web:/srv/site/
+  cistern lock --group a:7312,b:7312,c:7312 nightly -- ./backup.sh";
 
 /// Run a command under a lock
 #[derive(Args, Debug)]
@@ -66,7 +73,16 @@ pub(crate) struct Lock {
     /// Longest wait for the lock, the server's silence included; a plain number is seconds
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     wait: Option<Duration>,
-    /// Path to lock
+    /// Of a group without a server: its members, in their order (host:port,...), or a file with one a line
+    #[arg(long, value_parser = GroupList::parse, value_name = "MEMBERS", conflicts_with = "shared")]
+    group: Option<GroupList>,
+    /// With --group: control socket of this host's member
+    #[arg(long, requires = "group", value_name = "SOCKET")]
+    socket: Option<PathBuf>,
+    /// With --group: run nothing unless every member keeps tokens on disk
+    #[arg(long, requires = "group")]
+    require_durable_token: bool,
+    /// Path to lock, or name with --group
     path: OsString,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -80,7 +96,7 @@ impl Run for Lock {
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
         let signals = Caught::catch().map_err(own)?;
         let path = Text::from(self.path.as_os_str());
-        let agent = LockAgent::open(self, ctx.options()).map_err(own)?;
+        let agent = LockAgent::open(self, ctx).map_err(own)?;
         let obtained = Obtaining::new(self, ctx.options(), &path, &agent, signals.end()).run();
         let result = obtained.and_then(|held| run(self, &path, held, &signals));
         // A place in the queue that is left behind would hold up whoever is next.
@@ -111,7 +127,8 @@ pub(crate) fn own(failure: Failure) -> Failure {
 }
 
 fn run(args: &Lock, path: &Text, mut held: Held, signals: &Caught) -> Result<u8, NoLock> {
-    log::info!("{path}: locked, token {}", held.token());
+    let basis = held.basis();
+    log::info!("{path}: locked, token {}{}", held.token(), basis.map_or_else(String::new, |basis| format!(" ({basis})")));
     let lost = || Failure::new("LOST", EXIT_LOST, format!("{path}: the lock was lost before the command was started; nothing was run"));
     let first = match held.look(signals.end()).map_err(own)? {
         Some(Look::Certain(until)) if !signals.end().is_asked() => until,
@@ -123,6 +140,7 @@ fn run(args: &Lock, path: &Text, mut held: Held, signals: &Caught) -> Result<u8,
     };
     let (command, rest) = args.command.split_first().ok_or_else(|| own(Failure::usage("no command is named")))?;
     let runner = Runner::new(command).args(rest).env("CISTERN_TOKEN", held.token().to_string()).env("CISTERN_LOCK", path.as_os());
+    let runner = basis.map_or(runner.clone(), |basis| runner.env("CISTERN_TOKEN_BASIS", basis.name()));
     let running = match runner.start(first) {
         Ok(running) => running,
         Err(e) => {
@@ -137,7 +155,7 @@ fn run(args: &Lock, path: &Text, mut held: Held, signals: &Caught) -> Result<u8,
     }
     // From here on the signals are the command's.
     signals.release();
-    let place = PlaceWatch::begin(held.looker(), path, held.object());
+    let place = args.group.is_none().then(|| PlaceWatch::begin(held.looker(), path, held.object()));
     let (feeder, stop) = match feed(held, control) {
         Ok(feeder) => feeder,
         Err(failure) => {

@@ -1,6 +1,6 @@
 //! What was asked for, out of an answer.
 
-use super::{Attributes, Done, EntryRow, Failure, Hold, Lease, LockRow, News, RealmRow, Report, Response};
+use super::{Attributes, Done, EntryRow, Failure, GroupReport, Hold, Lease, LockRow, News, RealmRow, Report, Response};
 use crate::execute::EXIT_SOFTWARE;
 use crate::text::{Blob, Text};
 
@@ -34,6 +34,7 @@ answers! {
     locked -> (u64, u64): Self::Locked { hold, token, .. } => (hold, token);
     hold -> Hold: Self::Hold(hold) => hold;
     joined -> u64: Self::Joined { object } => object;
+    group -> GroupReport: Self::Group(report) => *report;
     news -> Vec<News>: Self::News(news) => news;
 }
 

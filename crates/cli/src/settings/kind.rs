@@ -53,7 +53,7 @@ impl Kind for Time {
 pub(super) struct Fraction;
 
 /// A fraction of at most 1,000 in whole millionths, rounded up.
-pub(super) fn ppm(fraction: f64) -> Option<u32> {
+pub(crate) fn ppm(fraction: f64) -> Option<u32> {
     if !(0.0..=1e3).contains(&fraction) {
         return None;
     }

@@ -17,6 +17,7 @@ use std::path::Path;
 
 use mio::net::{UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
+use nix::sys::socket::{getsockopt, sockopt};
 
 use connection::{Connection, Read};
 
@@ -179,6 +180,12 @@ impl ControlServer {
                 self.remove(connection.slot);
             }
         }
+    }
+
+    /// The process at the other end of a connection, as the kernel knows it.
+    pub fn pid(&mut self, connection: ConnectionId) -> Option<i32> {
+        let stream = self.find(connection)?.stream();
+        getsockopt(stream, sockopt::PeerCredentials).ok().map(|peer| peer.pid())
     }
 
     /// How many connections there are.

@@ -306,8 +306,8 @@ impl<'a> World<'a> {
         let mut process = self.processes[id as usize].clone();
         let bounds = self.bounds;
         let (me, nonce) = (process.me, process.nonce);
-        let group = Group { terms: bounds.terms(), members: 3, me, nonce, renew_by_write: bounds.renew_by_write };
-        let cx = Cx { group: &group, now: process.now(), rto: Duration::ZERO, random: 0, least_token: 0 };
+        let group = Group { terms: bounds.terms(), members: 3, me, nonce, renew_by_write: bounds.renew_by_write, durable_tokens: false };
+        let cx = Cx { group: &group, now: process.now(), rto: Duration::ZERO, random: 0, least_token: 0, token_max: u64::MAX };
         let mut out = Outbox::new();
         match step {
             Step::Tick => process.clock += bounds.rates[p],

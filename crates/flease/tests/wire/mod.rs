@@ -9,8 +9,9 @@ const MANUAL: &str = include_str!("../../../../docs/flease.md");
 /// What member 0 says of itself; the receiver is member 1.
 fn sender() -> Header {
     let names = [b"a".to_vec(), b"b".to_vec(), b"c".to_vec()];
-    let group = Group { terms: Terms::default(), members: 3, me: 0, nonce: 0x0102_0304_0506_0708, renew_by_write: false };
-    Header { group_number: 7, list_number: 1, list_hash: Header::hash_of(&names), group }
+    let group =
+        Group { terms: Terms::default(), members: 3, me: 0, nonce: 0x0102_0304_0506_0708, renew_by_write: false, durable_tokens: false };
+    Header { list_number: 1, list_hash: Header::hash_of(&names), group }
 }
 
 fn receiver() -> Header {
@@ -86,7 +87,7 @@ fn every_changed_bit_and_every_truncation_is_refused() {
 fn a_body_changed_under_a_right_checksum_is_refused_or_read_as_what_it_says() {
     for message in samples() {
         let bytes = encoded(&sender(), &[(b"disk", message)]);
-        for bit in 52 * 8..(bytes.len() - 4) * 8 {
+        for bit in 44 * 8..(bytes.len() - 4) * 8 {
             let mut changed = bytes.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
             seal(&mut changed);
@@ -94,7 +95,7 @@ fn a_body_changed_under_a_right_checksum_is_refused_or_read_as_what_it_says() {
                 assert_eq!(encoded(&sender(), &read.messages), changed, "{message:?}, bit {bit}");
             }
         }
-        for length in 52..bytes.len() - 4 {
+        for length in 44..bytes.len() - 4 {
             let mut cut = bytes[..length + 4].to_vec();
             seal(&mut cut);
             assert!(Datagram::decode(&cut, &receiver(), 0).is_err(), "{message:?}, cut to {length}");
@@ -111,7 +112,8 @@ fn a_body_changed_under_a_right_checksum_is_refused_or_read_as_what_it_says() {
 //# A datagram MUST come from the address of the member that it names as its sender.
 //= docs/flease.md#rules
 //= type=test
-//# A member MUST refuse a datagram whose group number, list of members or its number, L, δ, ε or mode of renewal differs from its own.
+//# A member MUST refuse a datagram whose list of members or its number, L, δ, ε, mode of time, mode of renewal or keeping of tokens
+//# differs from its own.
 #[test]
 fn what_differs_is_named() {
     let ours = sender();
@@ -120,7 +122,6 @@ fn what_differs_is_named() {
     let with = |terms: Terms| of(Group { terms, ..ours.group });
     let read = |header: &Header| Datagram::decode(&encoded(header, &[(b"disk", samples()[0])]), &receiver(), 0).map(drop);
     let rows = [
-        (Header { group_number: 8, ..ours }, Mismatch::GroupNumber),
         (Header { list_number: 2, ..ours }, Mismatch::ListNumber),
         (Header { list_hash: 1, ..ours }, Mismatch::List),
         (of(Group { members: 4, ..ours.group }), Mismatch::List),
@@ -128,6 +129,7 @@ fn what_differs_is_named() {
         (with(Terms { drift_ppm: 10_001, ..terms }), Mismatch::Drift),
         (with(Terms { epsilon: Duration::from_millis(2), ..terms }), Mismatch::Epsilon),
         (of(Group { renew_by_write: true, ..ours.group }), Mismatch::RenewByWrite),
+        (of(Group { durable_tokens: true, ..ours.group }), Mismatch::DurableTokens),
         (of(Group { me: 2, ..ours.group }), Mismatch::Sender),
     ];
     assert_eq!(read(&ours), Ok(()));

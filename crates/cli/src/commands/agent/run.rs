@@ -9,6 +9,8 @@
 mod connection;
 mod peers;
 
+pub(crate) use connection::shares_clocks;
+
 use crate::commands::{OWN_AGENT, Run};
 use crate::contact::{self, Contact, Wanted};
 use crate::ctx::Ctx;

@@ -9,7 +9,7 @@
 use crate::backend::{Backend, Line};
 use crate::bell::Bell;
 use crate::execute::Holds;
-use crate::local::{Failure, Hold, Request, Response, micros};
+use crate::local::{Failure, Hold, Request, Response, TokenBasis, micros};
 use crate::signals::{End, wait_for};
 use cistern_client::{Client, Guard, LockState};
 use cistern_run::{At, Until};
@@ -34,6 +34,8 @@ pub(super) struct Held {
     holder: Holder,
     token: u64,
     object: u64,
+    /// Of a group: what the token rests on.
+    basis: Option<TokenBasis>,
     /// The lease period, as seen last.
     lease: Duration,
 }
@@ -50,11 +52,16 @@ enum Holder {
 
 impl Held {
     pub(super) fn own(client: Client, guard: Guard) -> Self {
-        Self { token: guard.token().0, object: guard.file().0, holder: Holder::Own(client, guard), lease: Duration::ZERO }
+        Self { token: guard.token().0, object: guard.file().0, holder: Holder::Own(client, guard), basis: None, lease: Duration::ZERO }
     }
 
-    pub(super) const fn host(line: Line, hold: u64, token: u64, object: u64) -> Self {
-        Self { holder: Holder::Host { line, hold, gone: false }, token, object, lease: Duration::ZERO }
+    pub(super) const fn host(line: Line, hold: u64, token: u64, object: u64, basis: Option<TokenBasis>) -> Self {
+        Self { holder: Holder::Host { line, hold, gone: false }, token, object, basis, lease: Duration::ZERO }
+    }
+
+    /// Of a group: why the token is larger than those before it.
+    pub(super) const fn basis(&self) -> Option<TokenBasis> {
+        self.basis
     }
 
     /// The fencing token.

@@ -10,7 +10,9 @@ use super::Lock;
 use super::held::Held;
 use crate::backend::{Line, host_agent, own_agent};
 use crate::bell::wait_for_call;
+use crate::commands::peer::member_of;
 use crate::contact::Tries;
+use crate::ctx::Ctx;
 use crate::execute::lock as request_lock;
 use crate::local::{Failure, LockRow, Request, Response, millis};
 use crate::options::Options;
@@ -24,7 +26,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Longest wait for a server with `--try`: it waits for nobody else.
-const TRY_TIME: Duration = Duration::from_secs(2);
+pub(crate) const TRY_TIME: Duration = Duration::from_secs(2);
 /// Before it is tried again what fails for now: a server that is in its grace, or does not answer.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Before the first look at who holds the lock, and between looks.
@@ -67,7 +69,17 @@ fn outlasts_silence(args: &Lock, options: &Options) -> bool {
 }
 
 impl LockAgent {
-    pub(super) fn open(args: &Lock, options: &Options) -> Result<Self, Failure> {
+    pub(super) fn open(args: &Lock, ctx: &Ctx) -> Result<Self, Failure> {
+        if let Some(group) = &args.group {
+            let (socket, report) = member_of(group, args.socket.as_ref(), ctx)?;
+            if args.require_durable_token && !report.durable_tokens {
+                return Err(Failure::usage(format!(
+                    "--require-durable-token: the members of {group} keep no tokens on disk (`cistern peer --state`)"
+                )));
+            }
+            return Ok(Self::Host(socket));
+        }
+        let options = ctx.options();
         Ok(match host_agent(options)? {
             Some(socket) => Self::Host(socket),
             None => {
@@ -101,7 +113,9 @@ impl Asked {
             },
             Self::Host(mut line) => match line.answer(end, until) {
                 // The connection goes with the lock.
-                Some(Ok(Response::Locked { hold, token, object })) => Waited::Ended(Ok(Held::host(line, hold, token, object))),
+                Some(Ok(Response::Locked { hold, token, object, basis })) => {
+                    Waited::Ended(Ok(Held::host(line, hold, token, object, basis)))
+                }
                 Some(Ok(other)) => Waited::Ended(Err(Failure::failed(format!("the agent answered a lock request with {other:?}")))),
                 Some(Err(failure)) => Waited::Ended(Err(failure)),
                 None => Waited::Still(Self::Host(line)),
@@ -315,6 +329,9 @@ fn holders(rows: &[LockRow]) -> (String, String) {
         if !row.is_in_good_standing() {
             let bound = bound.map(|span| format!("; it is free in {span} at most"));
             return format!("{label} has it, and does not answer{}", bound.unwrap_or_default());
+        }
+        if row.since_ms == 0 {
+            return format!("{label} has it");
         }
         let gone = bound.map(|span| format!("; if that is gone, it is free in {span} at most"));
         format!("{label} has had it for {}, and may keep it as long as it answers{}", show::span(row.since_ms), gone.unwrap_or_default())

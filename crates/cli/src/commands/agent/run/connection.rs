@@ -59,9 +59,12 @@ pub(super) fn serve(client: Client, stream: &UnixStream, (user, programs): (User
 
 /// Whether the program at the other end is in the agent's time namespace. Where that cannot be found out it counts as not.
 fn has_our_clocks(stream: &UnixStream) -> bool {
-    let program = getsockopt(stream, sockopt::PeerCredentials).map_err(io::Error::from);
-    let theirs = program.and_then(|program| fs::read_link(format!("/proc/{}/ns/time", program.pid())));
-    share_origin(theirs, fs::read_link("/proc/self/ns/time"))
+    getsockopt(stream, sockopt::PeerCredentials).is_ok_and(|program| shares_clocks(program.pid()))
+}
+
+/// Whether a process is in the time namespace of this one. Where that cannot be found out it counts as not.
+pub(crate) fn shares_clocks(pid: i32) -> bool {
+    share_origin(fs::read_link(format!("/proc/{pid}/ns/time")), fs::read_link("/proc/self/ns/time"))
 }
 
 fn share_origin(theirs: io::Result<PathBuf>, ours: io::Result<PathBuf>) -> bool {

@@ -1,0 +1,168 @@
+//! The list of a group's members, as people write it: `a:7312,b:7312,c:7312`, or a file with a member a line.
+//!
+//! Decides: what names a group on the command line, and where the control socket of this host's member is. The same list gives the same
+//! socket, so that a command finds the member of the group that it names. Leaves to others: what members do (`commands::peer`).
+
+use crate::local::Failure;
+use crate::places;
+use cistern_driver::Address;
+use cistern_flease::{Header, MEMBERS_MAX};
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// UDP port of a member when none is given.
+pub(crate) const PEER_PORT: u16 = 7312;
+
+/// Longest file of members.
+const FILE_MAX: usize = 64 << 10;
+
+/// Members in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GroupList {
+    members: Vec<Address>,
+}
+
+impl GroupList {
+    /// Reads a list, or the file of one: a word with a slash in it is a file's path.
+    ///
+    /// # Errors
+    /// For whoever wrote it.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if !text.contains('/') {
+            return Self::of(text.split(','));
+        }
+        let file = std::fs::read(text).map_err(|e| format!("{text}: {e}"))?;
+        if file.len() > FILE_MAX {
+            return Err(format!("{text}: larger than {FILE_MAX} bytes"));
+        }
+        let lines = String::from_utf8(file).map_err(|_| format!("{text}: not UTF-8"))?;
+        let lines = lines.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+        Self::of(lines.filter(|line| !line.is_empty())).map_err(|e| format!("{text}: {e}"))
+    }
+
+    fn of<'a>(words: impl Iterator<Item = &'a str>) -> Result<Self, String> {
+        let mut members = Vec::new();
+        for word in words {
+            let member: Address = word.trim().parse().map_err(|e: cistern_driver::AddressError| e.to_string())?;
+            if members.contains(&member) {
+                return Err(format!("{member} is named twice"));
+            }
+            members.push(member);
+        }
+        match (1..=usize::from(MEMBERS_MAX)).contains(&members.len()) {
+            true => Ok(Self { members }),
+            false => Err(format!("a group has 1 to {MEMBERS_MAX} members, and {} are named", members.len())),
+        }
+    }
+
+    /// The members.
+    pub(crate) fn members(&self) -> &[Address] {
+        &self.members
+    }
+
+    /// The members' names as their datagrams vouch for them.
+    pub(crate) fn names(&self) -> Vec<Vec<u8>> {
+        self.members.iter().map(|member| member.to_string().into_bytes()).collect()
+    }
+
+    /// The place of a member in the list.
+    ///
+    /// # Errors
+    /// It is not in it.
+    pub(crate) fn place_of(&self, named: &Address) -> Result<u8, Failure> {
+        let found = self.members.iter().position(|member| member == named);
+        let found = found.ok_or_else(|| Failure::usage(format!("--me {named}: no member of the group {self}")))?;
+        Ok(u8::try_from(found).expect("members are few"))
+    }
+
+    /// The place of the one member whose address is this host's.
+    ///
+    /// # Errors
+    /// None is, or several.
+    pub(crate) fn place_of_this_host(&self) -> Result<u8, Failure> {
+        let own = own_addresses();
+        // All of 127.0.0.0/8 is this host's, and one of them is an interface's address.
+        let is_ours = |ip: IpAddr| own.contains(&ip) || ip.is_loopback();
+        let here = |member: &Address| member.resolve(Some(PEER_PORT)).is_ok_and(|found| found.iter().any(|address| is_ours(address.ip())));
+        let found: Vec<usize> = (0..self.members.len()).filter(|place| here(&self.members[*place])).collect();
+        match found[..] {
+            [one] => Ok(u8::try_from(one).expect("members are few")),
+            [] => Err(Failure::usage(format!("no member of the group {self} has an address of this host: --me MEMBER says which it is"))),
+            _ => Err(Failure::usage(format!(
+                "several members of the group {self} have addresses of this host: --me MEMBER says which it is"
+            ))),
+        }
+    }
+
+    /// The control socket of this host's member, unless another one is named.
+    ///
+    /// # Errors
+    /// The environment names no directory for it.
+    pub(crate) fn socket(&self, named: Option<&PathBuf>) -> Result<PathBuf, Failure> {
+        let default = || places::peer_socket(Header::hash_of(&self.names()));
+        named.map_or_else(default, |socket| Ok(socket.clone()))
+    }
+}
+
+/// The addresses of this host; none where the system does not tell.
+fn own_addresses() -> BTreeSet<IpAddr> {
+    let ip = |interface: InterfaceAddress| {
+        let address = interface.address?;
+        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
+    };
+    getifaddrs().map(|interfaces| interfaces.filter_map(ip).collect()).unwrap_or_default()
+}
+
+impl fmt::Display for GroupList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.members.iter().enumerate().try_for_each(|(place, member)| match place {
+            0 => write!(f, "{member}"),
+            _ => write!(f, ",{member}"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_read_from_the_command_line_or_from_a_file() {
+        let list = GroupList::parse("a:7312, b,[::1]:9").unwrap();
+        assert_eq!(list.to_string(), "a:7312,b,[::1]:9");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("group");
+        std::fs::write(&file, "# three\na:7312\n\n b   # here\n[::1]:9\n").unwrap();
+        assert_eq!(GroupList::parse(file.to_str().unwrap()).unwrap(), list);
+        assert_eq!(list.place_of(&"b".parse().unwrap()).unwrap(), 1);
+        assert!(list.place_of(&"c".parse().unwrap()).unwrap_err().message.contains("no member"));
+    }
+
+    #[test]
+    fn what_is_no_group_is_told() {
+        let sixteen = (1..=16).map(|port| port.to_string()).collect::<Vec<_>>().join(",");
+        for (text, why) in [
+            ("", "is no address"),
+            ("a,a", "named twice"),
+            ("a,,b", "is no address"),
+            (&sixteen, "1 to 15"),
+            ("/no/such/file", "No such file"),
+        ] {
+            let error = GroupList::parse(text).unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_member_of_this_host_is_found_unless_there_are_several() {
+        // Reserved for documentation: no host has it (RFC 5737).
+        let place = |text| GroupList::parse(text).unwrap().place_of_this_host().map_err(|failure| failure.message);
+        assert_eq!(place("203.0.113.1:7312,127.0.0.1:7312,203.0.113.2:7312"), Ok(1));
+        assert!(place("203.0.113.1,203.0.113.2").unwrap_err().contains("--me"));
+        assert!(place("127.0.0.1:1,127.0.0.1:2").unwrap_err().contains("--me"));
+    }
+}
