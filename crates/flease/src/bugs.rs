@@ -44,6 +44,14 @@ bugs! {
     WriteBack,
     /// A TAKEN that echoes an earlier transmission counts for the newest.
     EarlierEchoCounts,
+    /// Synchronised: a process that starts waits t_max, as the paper says.
+    PaperWait,
+    /// Synchronised: a process that starts waits t_max + ε.
+    PaperWaitPlusEpsilon,
+    /// Synchronised: a lease is over when ε has passed exactly, although its owner may still read its last instant.
+    PaperEdge,
+    /// Synchronised: a lease is over as soon as the own clock says so.
+    NoClockWait,
     /// The end of an ownership is not looked at when an answer renews it, nor by who asks for it.
     LapseIgnored,
 }

@@ -25,6 +25,8 @@ const CHECKSUM_LEN: usize = 4;
 const RENEW_BY_WRITE: u8 = 1;
 /// Flag: members keep tokens on disk.
 const DURABLE_TOKENS: u8 = 2;
+/// Flag: the synchronised mode.
+const SYNCHRONISED: u8 = 4;
 
 /// What a member says in every datagram of itself and its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +53,9 @@ impl Header {
 
     fn flags(&self) -> u8 {
         let flag = |is_set, flag| if is_set { flag } else { 0 };
-        flag(self.group.renew_by_write, RENEW_BY_WRITE) | flag(self.group.durable_tokens, DURABLE_TOKENS)
+        flag(self.group.renew_by_write, RENEW_BY_WRITE)
+            | flag(self.group.durable_tokens, DURABLE_TOKENS)
+            | flag(self.group.terms.synchronised, SYNCHRONISED)
     }
 
     fn put(&self, to: Member, w: &mut Writer) {
@@ -91,6 +95,8 @@ pub enum Mismatch {
     RenewByWrite,
     /// Whether members keep tokens on disk.
     DurableTokens,
+    /// Whether clocks are synchronised.
+    Synchronised,
     /// The sender is not the member at the address that it came from.
     Sender,
     /// It is for another member.
@@ -107,6 +113,7 @@ impl fmt::Display for Mismatch {
             Self::Drift => "the drift differs",
             Self::Epsilon => "epsilon differs",
             Self::RenewByWrite => "one renews by WRITE alone, the other does not",
+            Self::Synchronised => "one counts on synchronised clocks, the other does not",
             Self::DurableTokens => "one keeps tokens on disk, the other does not",
             Self::Sender => "it names another sender than the member at this address",
             Self::Receiver => "it is for another member",
@@ -166,7 +173,7 @@ impl<'a> Datagram<'a> {
         let flags: u8 = get(&mut r, "flags")?;
         let (members, sender, receiver): (u8, u8, u8) = (get(&mut r, "members")?, get(&mut r, "sender")?, get(&mut r, "receiver")?);
         let reserved = r.take(3).map_err(|e| e.within("header", "reserved"))?;
-        if flags & !(RENEW_BY_WRITE | DURABLE_TOKENS) != 0 || reserved != [0; 3] {
+        if flags & !(RENEW_BY_WRITE | DURABLE_TOKENS | SYNCHRONISED) != 0 || reserved != [0; 3] {
             return Err(bad("header", "reserved").into());
         }
         let Group { terms, me, .. } = ours.group;
@@ -182,6 +189,7 @@ impl<'a> Datagram<'a> {
         let flipped = flags ^ ours.flags();
         differs(flipped & RENEW_BY_WRITE != 0, Mismatch::RenewByWrite)?;
         differs(flipped & DURABLE_TOKENS != 0, Mismatch::DurableTokens)?;
+        differs(flipped & SYNCHRONISED != 0, Mismatch::Synchronised)?;
         //= docs/flease.md#datagrams
         //# A datagram MUST come from the address of the member that it names as its sender.
         differs(sender != from || sender == me, Mismatch::Sender)?;

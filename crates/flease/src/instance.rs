@@ -27,6 +27,8 @@ pub struct Cx<'a> {
     pub least_token: u64,
     /// The most that an acceptor may take on record now: a larger token would be forgotten by a restart.
     pub token_max: u64,
+    /// The synchronised clock, in microseconds since 1970; means nothing in the default mode.
+    pub clock_us: u64,
 }
 
 impl Cx<'_> {

@@ -12,6 +12,8 @@
 //! | `acceptor` | what has this process promised and recorded |
 //! | `proposer` | does this process own the resource, and until when |
 //! | `instance` | both, for one resource: what a model checker explores |
+//! | `register` | the same in the synchronised mode, by the paper |
+//! | `resource` | which of the two |
 //! | `message`, `datagram` | what is on the wire |
 //! | `peer` | thousands of instances, packed into datagrams |
 //! | `node` | which member is at which address |
@@ -33,14 +35,17 @@ mod message;
 mod node;
 mod peer;
 mod proposer;
+mod register;
+mod resource;
 mod terms;
 
 pub use acceptor::Record;
 pub use ballot::{Ballot, Member, MemberSet};
 pub use datagram::{DATAGRAM_MAX, Datagram, DropReason, Header, Mismatch};
 pub use instance::{Change, Cx, Instance, Outbox};
-pub use message::{Message, NAME_MAX};
+pub use message::{Lease, Message, NAME_MAX};
 pub use node::{Node, NodeCounts};
 pub use peer::{Config, Event, NotTaken, Peer, Started};
 pub use proposer::Ownership;
+pub use register::Register;
 pub use terms::{Group, MEMBERS_MAX, Terms};

@@ -81,6 +81,33 @@ pub enum Message {
         /// Which tenure.
         tenure: Ballot,
     },
+    /// Of the synchronised mode: promised; what the register holds.
+    Value {
+        /// The attempt that is answered.
+        ballot: Ballot,
+        /// That of the value; [`Ballot::NONE`] if there is none.
+        written: Ballot,
+        /// The value.
+        lease: Option<Lease>,
+    },
+    /// Of the synchronised mode: asks for a value. It is answered with TAKEN.
+    Put {
+        /// The attempt.
+        ballot: Ballot,
+        /// The value.
+        lease: Lease,
+    },
+}
+
+/// A value of the register: who owns the resource until when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lease {
+    /// The ballot with which the owner began.
+    pub tenure: Ballot,
+    /// In microseconds since 1970, by the synchronised clocks; 0: the owner gave it up.
+    pub ends_us: u64,
+    /// The tenure's token.
+    pub token: u64,
 }
 
 impl Message {
@@ -92,8 +119,9 @@ impl Message {
             | Self::Own { ballot, .. }
             | Self::Held { ballot, .. }
             | Self::Lower { ballot, .. }
-            | Self::Taken { ballot, .. } => Some(ballot),
-            Self::Read { .. } | Self::Write { .. } | Self::Release { .. } | Self::Released { .. } => None,
+            | Self::Taken { ballot, .. }
+            | Self::Value { ballot, .. } => Some(ballot),
+            Self::Read { .. } | Self::Write { .. } | Self::Put { .. } | Self::Release { .. } | Self::Released { .. } => None,
         }
     }
 
@@ -101,7 +129,8 @@ impl Message {
     pub(crate) const fn token(&self) -> Option<u64> {
         match *self {
             Self::Open { floor, .. } | Self::Held { floor, .. } => Some(floor),
-            Self::Write { token, .. } => Some(token),
+            Self::Write { token, .. } | Self::Put { lease: Lease { token, .. }, .. } => Some(token),
+            Self::Value { lease: Some(lease), .. } => Some(lease.token),
             _ => None,
         }
     }
@@ -112,6 +141,8 @@ impl Message {
             Self::Read { ballot, base } => [Some(ballot), base],
             Self::Write { ballot, tenure, .. } => [Some(ballot), Some(tenure)],
             Self::Release { tenure, .. } => [Some(tenure), None],
+            // The lease may be another's, written back.
+            Self::Put { ballot, .. } => [Some(ballot), None],
             _ => [None, None],
         }
     }
@@ -135,6 +166,8 @@ impl Message {
             Self::Taken { .. } => 7,
             Self::Release { .. } => 8,
             Self::Released { .. } => 9,
+            Self::Value { .. } => 10,
+            Self::Put { .. } => 11,
         }
     }
 
@@ -177,6 +210,16 @@ impl Message {
                 successor.unwrap_or(u8::MAX).put(w);
             }
             Self::Released { tenure } => put(tenure, w),
+            Self::Value { ballot, written, lease } => {
+                put(ballot, w);
+                put(written, w);
+                // Without a value there is no ballot of one either.
+                lease.into_iter().for_each(|lease| put_lease(lease, w));
+            }
+            Self::Put { ballot, lease } => {
+                put(ballot, w);
+                put_lease(lease, w);
+            }
         }
     }
 
@@ -212,6 +255,12 @@ impl Message {
             7 => Self::Taken { ballot: some(r, members, "ballot")?, transmission: r.get()? },
             8 => Self::Release { tenure: some(r, members, "tenure")?, successor: successor(r, members)? },
             9 => Self::Released { tenure: some(r, members, "tenure")? },
+            10 => {
+                let (ballot, written) = (some(r, members, "ballot")?, ballot(r, members, "written")?);
+                let lease = written.map(|_| lease(r, members)).transpose()?;
+                Self::Value { ballot, written: written.unwrap_or(Ballot::NONE), lease }
+            }
+            11 => Self::Put { ballot: some(r, members, "ballot")?, lease: lease(r, members)? },
             _ => return Err(bad("kind")),
         };
         Ok((name, message))
@@ -231,6 +280,16 @@ fn put(ballot: Ballot, w: &mut Writer) {
     ballot.round.put(w);
     ballot.member.put(w);
     ballot.nonce.put(w);
+}
+
+fn put_lease(lease: Lease, w: &mut Writer) {
+    put(lease.tenure, w);
+    lease.ends_us.put(w);
+    lease.token.put(w);
+}
+
+fn lease(r: &mut Reader<'_>, members: u8) -> Result<Lease, Malformed> {
+    Ok(Lease { tenure: some(r, members, "tenure")?, ends_us: count(r, "ends_us")?, token: count(r, "token")? })
 }
 
 fn raw(r: &mut Reader<'_>, members: u8, field: &'static str) -> Result<Ballot, Malformed> {

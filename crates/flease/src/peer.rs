@@ -5,9 +5,10 @@
 
 use crate::ballot::{Member, MemberSet};
 use crate::datagram::{Datagram, DropReason, Header, Mismatch};
-use crate::instance::{Change, Cx, Instance, Outbox};
+use crate::instance::{Change, Cx, Outbox};
 use crate::message::{COUNT_MAX, Message, NAME_MAX};
 use crate::proposer::Ownership;
+use crate::resource::Resource;
 use crate::terms::{Group, MEMBERS_MAX, Terms};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
@@ -117,7 +118,7 @@ pub enum Started {
 #[derive(Debug)]
 struct Slot {
     name: Vec<u8>,
-    instance: Instance,
+    instance: Resource,
     /// When it last took part in anything.
     touched: Instant,
 }
@@ -137,7 +138,7 @@ pub struct Peer {
     rng: Rng,
     takes_part_at: Instant,
     has_started: bool,
-    /// The wall clock in milliseconds, and when it was told.
+    /// The wall clock in microseconds, and when it was told.
     wall: (u64, Instant),
     /// Up to where tokens are reserved on disk; above it none is taken on record. All of them, where none is kept there.
     reserved: u64,
@@ -202,9 +203,10 @@ impl Peer {
         })
     }
 
-    /// Tells the wall clock, in milliseconds since 1970: tokens that nobody remembers begin above it. Nothing else rests on it.
-    pub fn set_wall_clock(&mut self, now: Instant, wall_ms: u64) {
-        self.wall = (wall_ms, now);
+    /// Tells the wall clock, in microseconds since 1970: tokens that nobody remembers begin above it. In the default mode nothing else rests on
+    /// it; in the synchronised mode everything does, and the driver tells it at least once a second.
+    pub fn set_wall_clock(&mut self, now: Instant, wall_us: u64) {
+        self.wall = (wall_us, now);
     }
 
     /// Up to where tokens are to be reserved on disk; the driver makes that durable and calls [`Self::set_reserved`]. `None`: they are, or
@@ -221,9 +223,12 @@ impl Peer {
     }
 
     fn least_token(&self, now: Instant) -> u64 {
-        let (wall_ms, at) = self.wall;
-        let since_ms = u64::try_from(now.since(at).as_millis()).unwrap_or(0);
-        wall_ms.saturating_add(since_ms).saturating_mul(TOKENS_PER_MS)
+        (self.clock_us(now) / 1_000).saturating_mul(TOKENS_PER_MS)
+    }
+
+    fn clock_us(&self, now: Instant) -> u64 {
+        let (wall_us, at) = self.wall;
+        wall_us.saturating_add(u64::try_from(now.since(at).as_micros()).unwrap_or(0))
     }
 
     /// Whether the restart wait is over.
@@ -267,13 +272,15 @@ impl Peer {
     /// Who owns a resource, and for how long yet if nothing renews that, as far as this member knows: information, never a decision.
     #[must_use]
     pub fn owner(&self, now: Instant, name: &[u8]) -> Option<(Member, Duration)> {
-        let record = self.slots[*self.ids.get(name)? as usize].instance.record(now)?;
-        Some((record.tenure.member, now.until_waited(record.ends)))
+        self.slots[*self.ids.get(name)? as usize].instance.owner(now, self.clock_us(now))
     }
 
     /// The resources that somebody owns, as far as this member knows.
     pub fn owned_names(&self, now: Instant) -> impl Iterator<Item = &[u8]> {
-        self.ids.iter().filter(move |(_, id)| self.slots[**id as usize].instance.record(now).is_some()).map(|(name, _)| &name[..])
+        self.ids
+            .iter()
+            .filter(move |(_, id)| self.slots[**id as usize].instance.owner(now, self.clock_us(now)).is_some())
+            .map(|(name, _)| &name[..])
     }
 
     /// Whether others are still being told of a release.
@@ -341,7 +348,7 @@ impl Peer {
         }
         self.has_started = true;
         while let Some(id) = self.timers.due(now) {
-            self.step(id, now, Instance::due);
+            self.step(id, now, Resource::due);
         }
     }
 
@@ -370,6 +377,11 @@ impl Peer {
         self.events.pop_front()
     }
 
+    /// A resource of which nothing is known.
+    fn resource(&self) -> Resource {
+        Resource::above(self.header.group.terms.synchronised, self.round_floor, self.token_floor)
+    }
+
     /// Finds or makes the instance of a resource.
     fn slot_of(&mut self, now: Instant, name: &[u8]) -> Result<u32, NotTaken> {
         if let Some(&id) = self.ids.get(name) {
@@ -378,7 +390,7 @@ impl Peer {
         if !(1..=NAME_MAX).contains(&name.len()) {
             return Err(NotTaken::Name);
         }
-        let slot = Slot { name: name.to_vec(), instance: Instance::above(self.round_floor, self.token_floor), touched: now };
+        let slot = Slot { name: name.to_vec(), instance: self.resource(), touched: now };
         let id = match self.slots.len() < self.resources_max {
             true => {
                 self.slots.push(slot);
@@ -388,7 +400,7 @@ impl Peer {
                 let id = self.forgettable(now).ok_or(NotTaken::Full)?;
                 self.ids.remove(&self.slots[id].name);
                 self.round_floor = self.round_floor.max(self.slots[id].instance.round());
-                self.slots[id] = Slot { instance: Instance::above(self.round_floor, self.token_floor), ..slot };
+                self.slots[id] = Slot { instance: self.resource(), ..slot };
                 id
             }
         };
@@ -413,7 +425,7 @@ impl Peer {
     }
 
     /// Carries out one step of an instance, with what it sends, tells and waits for.
-    fn step(&mut self, id: u32, now: Instant, step: impl FnOnce(&mut Instance, &Cx<'_>, &mut Outbox) -> Option<Change>) {
+    fn step(&mut self, id: u32, now: Instant, step: impl FnOnce(&mut Resource, &Cx<'_>, &mut Outbox) -> Option<Change>) {
         let cx = Cx {
             group: &self.header.group,
             now,
@@ -421,6 +433,7 @@ impl Peer {
             random: self.rng.next_u64(),
             least_token: self.least_token(now),
             token_max: self.reserved,
+            clock_us: self.clock_us(now),
         };
         let mut out = Outbox::new();
         let slot = &mut self.slots[id as usize];

@@ -18,13 +18,15 @@ pub struct Terms {
     pub lease: Duration,
     /// δ: how much faster one member's clock may run than another's, in parts per million.
     pub drift_ppm: u32,
-    /// ε: what reading and rounding of clocks may add.
+    /// ε: what reading and rounding of clocks may add. In the synchronised mode: how far any two members' clocks may differ.
     pub epsilon: Duration,
+    /// Whether the mode is the synchronised one.
+    pub synchronised: bool,
 }
 
 impl Default for Terms {
     fn default() -> Self {
-        Self { lease: Duration::from_millis(500), drift_ppm: 10_000, epsilon: Duration::from_millis(1) }
+        Self { lease: Duration::from_millis(500), drift_ppm: 10_000, epsilon: Duration::from_millis(1), synchronised: false }
     }
 }
 
@@ -35,10 +37,15 @@ impl Terms {
         if bugs::is(Bug::RecordForLease) { self.lease } else { self.longest_lease() }
     }
 
-    /// W: how long a process that starts takes no part. As long as what it may have forgotten can matter: L(1+δ)+ε.
+    /// W: how long a process that starts takes no part. As long as what it may have forgotten can matter: L(1+δ)+ε; in the synchronised mode
+    /// t_max(1+δ)+2ε.
     #[must_use]
     pub fn restart_wait(&self) -> Duration {
         match () {
+            () if self.synchronised && bugs::is(Bug::PaperWait) => self.lease,
+            () if self.synchronised && bugs::is(Bug::PaperWaitPlusEpsilon) => self.lease + self.epsilon,
+            // The owner's clock may be ε ahead when it writes, and ε behind when its lease ends; and each is measured on a clock that drifts.
+            () if self.synchronised => self.lease + 2 * self.epsilon + self.drift(self.lease),
             () if bugs::is(Bug::NoRestartWait) => Duration::ZERO,
             () if bugs::is(Bug::RestartWaitsLease) => self.lease,
             () => self.longest_lease(),
@@ -47,8 +54,18 @@ impl Terms {
 
     /// The longest that a lease can last on the clock of another member.
     fn longest_lease(&self) -> Duration {
-        let margin_ns = (self.lease.as_nanos() * u128::from(self.drift_ppm)).div_ceil(1_000_000);
-        self.lease + Duration::from_nanos(u64::try_from(margin_ns).unwrap_or(u64::MAX)) + self.epsilon
+        self.lease + self.drift(self.lease) + self.epsilon
+    }
+
+    /// In the synchronised mode: how long a lease lasts at most by its owner's lease clocks, which do not jump as the synchronised one may.
+    pub(crate) fn owners_lease(&self) -> Duration {
+        self.lease - self.drift(self.lease)
+    }
+
+    /// By how much two clocks may differ after a span.
+    fn drift(&self, span: Duration) -> Duration {
+        let margin_ns = (span.as_nanos() * u128::from(self.drift_ppm)).div_ceil(1_000_000);
+        Duration::from_nanos(u64::try_from(margin_ns).unwrap_or(u64::MAX))
     }
 
     /// Checks the bounds.
@@ -59,6 +76,15 @@ impl Terms {
         spans("lease", self.lease, Duration::from_millis(300), Duration::from_secs(60), "300 ms to 60 s")?;
         counts("drift", self.drift_ppm, 3_000, 200_000, "3,000 to 200,000 ppm")?;
         spans("epsilon", self.epsilon, Duration::from_micros(1), self.lease, "1 µs to the length of the lease")?;
+        if self.synchronised {
+            spans(
+                "epsilon",
+                self.epsilon,
+                Duration::from_micros(1),
+                self.lease / 4,
+                "1 µs to a quarter of the lease, where clocks are synchronised",
+            )?;
+        }
         let whole = |span: Duration| span.subsec_nanos().is_multiple_of(1_000);
         match whole(self.lease) && whole(self.epsilon) {
             true => Ok(()),

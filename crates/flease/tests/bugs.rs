@@ -2,10 +2,27 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on says where, and what it found")]
 
+mod clocks;
 mod model;
 
 use cistern_flease::bugs::{self, Bug};
+use clocks::ClockBounds;
 use model::{Bounds, search};
+
+/// A bug of the synchronised mode, and how far to search for two owners.
+type ClockRow = (Bug, ClockBounds);
+
+const CLOCKS: ClockBounds = ClockBounds { lease: 2, states_max: 6_000_000, ..ClockBounds::SMALL };
+
+const FOUND_BY_CLOCKS: &[ClockRow] = &[
+    (Bug::PaperEdge, ClockBounds { ticks: 5, ..CLOCKS }),
+    (Bug::NoClockWait, ClockBounds { ticks: 5, ..CLOCKS }),
+    (Bug::PaperWait, ClockBounds { restarts: 1, ticks: 5, ..CLOCKS }),
+    (Bug::PaperWaitPlusEpsilon, ClockBounds { restarts: 1, ticks: 6, ..CLOCKS }),
+    // Clocks are perfect.
+    (Bug::LeaseFromWrite, ClockBounds { restarts: 1, epsilon: 0, ticks: 6, ..CLOCKS }),
+    (Bug::ReleaseBeforeStopping, ClockBounds { releases: 1, ticks: 3, ..CLOCKS }),
+];
 
 /// Bugs that are on together, how far to search, and what must be found.
 type Row = (&'static [Bug], Bounds, &'static str);
@@ -41,8 +58,21 @@ const FOUND: &[Row] = &[
 #[test]
 fn every_bug_is_found() {
     find(FOUND);
-    let planted: Vec<Bug> = FOUND.iter().flat_map(|(bugs, ..)| *bugs).copied().collect();
+    find_by_clocks(FOUND_BY_CLOCKS);
+    let by_clocks = FOUND_BY_CLOCKS.iter().map(|(bug, _)| *bug);
+    let planted: Vec<Bug> = FOUND.iter().flat_map(|(bugs, ..)| *bugs).copied().chain(by_clocks).collect();
     assert!(Bug::ALL.iter().all(|bug| planted.contains(bug)), "a bug without a row");
+}
+
+fn find_by_clocks(rows: &[ClockRow]) {
+    for (bug, bounds) in rows {
+        bugs::choose(&[*bug]);
+        let found = clocks::search(bounds);
+        bugs::choose(&[]);
+        let schedule =
+            found.schedule.unwrap_or_else(|| panic!("{bug:?}: nothing in {} states, complete: {}", found.states, found.is_complete));
+        println!("{bug:?}: two owners, depth {}, {} states", schedule.len(), found.states);
+    }
 }
 
 fn find(rows: &[Row]) {

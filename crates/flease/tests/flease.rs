@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test that cannot go on says where, and what was searched")]
 
+mod clocks;
 mod model;
 mod wire;
 mod world;
 
+use clocks::ClockBounds;
 use model::{Bounds, search};
 
 /// No schedule within the bounds is wrong, as far as the search went.
@@ -31,6 +33,34 @@ fn no_short_schedule_of_two_rivals_has_two_owners() {
 #[test]
 fn no_short_schedule_with_a_release_has_two_owners() {
     is_clean(&Bounds { releases: 1, ..DAILY });
+}
+
+/// No schedule within the bounds has two owners, and every one was seen.
+fn all_are_clean(bounds: &ClockBounds) {
+    let found = clocks::search(bounds);
+    assert!(found.schedule.is_none(), "{bounds:?}: {:#?}", found.schedule);
+    assert!(found.is_complete && found.owned > 0, "{bounds:?}: {} states, {} with an owner", found.states, found.owned);
+    eprintln!("{bounds:?}: {} states, all of them", found.states);
+}
+
+const CLOCKS: ClockBounds = ClockBounds { lease: 2, ..ClockBounds::SMALL };
+
+#[test]
+fn no_schedule_at_all_within_short_bounds_has_two_owners_where_clocks_are_synchronised() {
+    all_are_clean(&ClockBounds { epsilon: 0, ticks: 4, ..CLOCKS });
+}
+
+#[test]
+#[ignore = "minutes"]
+fn no_schedule_at_all_has_two_owners_where_clocks_are_synchronised() {
+    for bounds in [
+        ClockBounds { ticks: 4, ..CLOCKS },
+        ClockBounds { epsilon: 0, ticks: 5, ..CLOCKS },
+        ClockBounds { releases: 1, ticks: 3, ..CLOCKS },
+        ClockBounds { restarts: 1, epsilon: 0, ticks: 4, ..CLOCKS },
+    ] {
+        all_are_clean(&bounds);
+    }
 }
 
 #[test]

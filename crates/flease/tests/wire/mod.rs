@@ -1,6 +1,6 @@
 //! Datagrams: what is written is read, anything else is refused with its reason.
 
-use cistern_flease::{Ballot, DATAGRAM_MAX, Datagram, DropReason, Group, Header, Message, Mismatch, Terms};
+use cistern_flease::{Ballot, DATAGRAM_MAX, Datagram, DropReason, Group, Header, Lease, Message, Mismatch, Terms};
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -44,6 +44,9 @@ fn samples() -> Vec<Message> {
         Message::Release { tenure, successor: None },
         Message::Release { tenure, successor: Some(2) },
         Message::Released { tenure: theirs },
+        Message::Value { ballot: theirs, written: Ballot::NONE, lease: None },
+        Message::Value { ballot: theirs, written: mine, lease: Some(Lease { tenure: mine, ends_us: 9, token: 1 }) },
+        Message::Put { ballot: mine, lease: Lease { tenure: theirs, ends_us: 0, token: 1 } },
     ]
 }
 
@@ -130,6 +133,7 @@ fn what_differs_is_named() {
         (with(Terms { epsilon: Duration::from_millis(2), ..terms }), Mismatch::Epsilon),
         (of(Group { renew_by_write: true, ..ours.group }), Mismatch::RenewByWrite),
         (of(Group { durable_tokens: true, ..ours.group }), Mismatch::DurableTokens),
+        (with(Terms { synchronised: true, ..terms }), Mismatch::Synchronised),
         (of(Group { me: 2, ..ours.group }), Mismatch::Sender),
     ];
     assert_eq!(read(&ours), Ok(()));

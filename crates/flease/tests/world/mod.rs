@@ -38,6 +38,8 @@ struct Host {
     wanted: Vec<Vec<u8>>,
     /// What its state directory says, if it has one.
     disk: Option<u64>,
+    /// By how much its synchronised clock is ahead of the slowest, in nanoseconds.
+    ahead: u64,
 }
 
 impl Host {
@@ -71,6 +73,15 @@ struct World {
     events: Vec<(u64, usize, Event)>,
 }
 
+/// How far synchronised clocks differ at most.
+const EPSILON_NS: u64 = 40 * MS;
+
+/// A group whose clocks are synchronised.
+fn synchronised(config: &Config) -> Config {
+    let terms = Terms { epsilon: Duration::from_nanos(EPSILON_NS), synchronised: true, ..config.terms };
+    Config { terms, ..config.clone() }
+}
+
 fn config(members: u8, renew_by_write: bool) -> Config {
     let names = (0..members).map(|member| vec![b'm', b'0' + member]).collect();
     Config { terms: Terms::default(), list_number: 1, members: names, me: 0, renew_by_write, resources_max: 100_000, reserved: None }
@@ -78,12 +89,16 @@ fn config(members: u8, renew_by_write: bool) -> Config {
 
 impl World {
     fn new(members: u8, resources: usize, seed: u64, faults: Faults, renew_by_write: bool) -> Self {
+        Self::of(config(members, renew_by_write), resources, seed, faults)
+    }
+
+    fn of(config: Config, resources: usize, seed: u64, faults: Faults) -> Self {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_be_bytes());
         let mut world = Self {
             now: 0,
             rng: Rng::from_seed(bytes),
-            config: config(members, renew_by_write),
+            config,
             hosts: Vec::new(),
             due: BinaryHeap::new(),
             number: 0,
@@ -94,12 +109,13 @@ impl World {
             sent: 0,
             events: Vec::new(),
         };
-        for me in 0..usize::from(members) {
+        for me in 0..world.config.members.len() {
             let offset = world.rng.below(1_000_000 * MS);
             // The bounds of drift: the fastest clock gains 1 % on the slowest.
             let rate = [1_000_000, 1_010_000, 1_000_000 + world.rng.below(10_000)][me % 3];
             let peer = world.peer(me, Instant::new(offset, offset));
-            world.hosts.push(Host { peer, rate, offset, paused_until: 0, wanted: Vec::new(), disk: world.config.reserved });
+            let ahead = world.rng.below(EPSILON_NS + 1);
+            world.hosts.push(Host { peer, rate, offset, paused_until: 0, wanted: Vec::new(), disk: world.config.reserved, ahead });
             world.turn_at(0, me);
         }
         world
@@ -173,8 +189,9 @@ impl World {
 
     fn turn(&mut self, host: usize, due: Due) {
         let now = self.hosts[host].clock(self.now);
+        let wall_us = (self.now + self.hosts[host].ahead) / 1_000 + 1_000_000_000;
         let peer = &mut self.hosts[host].peer;
-        peer.set_wall_clock(now, if self.wall_clocks { self.now / MS + 1_000_000 } else { 0 });
+        peer.set_wall_clock(now, if self.wall_clocks { wall_us } else { 0 });
         if let Due::Datagram { from, bytes } = due
             && let Err(reason) = peer.handle_datagram(now, from, &bytes)
         {
@@ -227,12 +244,14 @@ impl World {
             let members = self.hosts.len() as u64;
             let host = usize::try_from(self.rng.below(members)).unwrap();
             let name = self.resources[usize::try_from(self.rng.below(self.resources.len() as u64)).unwrap()].clone();
-            match self.rng.below(6) {
+            match self.rng.below(7) {
                 0 if self.faults.is_rough => self.cut = u16::try_from(self.rng.below(1 << members)).unwrap(),
                 1 => self.cut = 0,
                 2 if self.faults.is_rough => self.hosts[host].paused_until = self.now + self.rng.below(900 * MS),
                 3 if self.faults.is_rough => self.restart(host),
                 4 => self.release(host, &name, None),
+                // It is corrected, by as much as keeps it synchronised.
+                5 => self.hosts[host].ahead = self.rng.below(EPSILON_NS + 1),
                 _ if !self.hosts[host].wanted.contains(&name) => self.want(host, &name),
                 _ => {}
             }
@@ -243,9 +262,10 @@ impl World {
 }
 
 /// Random faults, then health: who wants a resource gets it, and who has it keeps it.
-fn judge(seed: u64, members: u8, renew_by_write: bool) {
-    let mut world = World::new(members, 3, seed, ROUGH, renew_by_write);
-    for host in 0..usize::from(members) {
+fn judge(seed: u64, config: Config) {
+    let members = config.members.len();
+    let mut world = World::of(config, 3, seed, ROUGH);
+    for host in 0..members {
         for name in world.resources.clone() {
             world.want(host, &name);
         }
@@ -276,7 +296,14 @@ fn judge(seed: u64, members: u8, renew_by_write: bool) {
 #[test]
 fn random_faults_never_make_two_owners_and_health_makes_one() {
     for seed in 0..6 {
-        judge(seed, 3 + u8::try_from(seed % 3).unwrap(), seed % 4 == 3);
+        judge(seed, config(3 + u8::try_from(seed % 3).unwrap(), seed % 4 == 3));
+    }
+}
+
+#[test]
+fn random_faults_never_make_two_owners_where_clocks_are_synchronised_and_health_makes_one() {
+    for seed in 0..6 {
+        judge(seed, synchronised(&config(3 + u8::try_from(seed % 3).unwrap(), false)));
     }
 }
 
@@ -284,7 +311,8 @@ fn random_faults_never_make_two_owners_and_health_makes_one() {
 #[ignore = "minutes"]
 fn many_random_runs_never_make_two_owners_and_health_makes_one() {
     for seed in 100..1_100 {
-        judge(seed, 3 + u8::try_from(seed % 5).unwrap(), seed % 4 == 3);
+        let config = config(3 + u8::try_from(seed % 5).unwrap(), seed % 4 == 3);
+        judge(seed, if seed % 2 == 0 { synchronised(&config) } else { config });
     }
 }
 
@@ -301,8 +329,11 @@ fn renewal(world: &mut World, until: Instant) -> usize {
 
 #[test]
 fn an_acquisition_and_a_renewal_cost_four_messages_for_each_other_member() {
-    for (members, renew_by_write) in [(3, false), (5, false), (15, false), (3, true), (5, true), (15, true)] {
-        let mut world = World::new(members, 1, 1, CALM, renew_by_write);
+    let modes = [(3, false), (5, false), (15, false), (3, true), (5, true), (15, true)];
+    let modes = modes.map(|(members, renew_by_write)| (members, renew_by_write, config(members, renew_by_write)));
+    let paper = [3, 5, 15].map(|members| (members, false, synchronised(&config(members, false))));
+    for (members, renew_by_write, config) in modes.into_iter().chain(paper) {
+        let mut world = World::of(config, 1, 1, CALM);
         world.run_until(1_000 * MS);
         assert_eq!(world.sent, 0, "nobody wants anything");
         world.want(0, b"r0");

@@ -11,7 +11,7 @@ use super::reserve::{Reserve, Waking};
 use super::resolve::Found;
 use crate::commands::agent::run::shares_clocks;
 use crate::group::GroupList;
-use crate::local::{Answer, Failure, Hold, Request, Response, Until, millis};
+use crate::local::{Answer, Failure, Hold, Request, Response, Until, micros, millis};
 use cistern_driver::control::ControlHandler;
 use cistern_driver::{ConnectionId, ControlServer, Handle, Registry, Response as Line, Services, Token};
 use cistern_flease::{Event, Node};
@@ -82,7 +82,7 @@ impl Services<Node> for PeerServices {
     }
 
     fn after_turn(&mut self, node: &mut Node, now: Instant) -> ControlFlow<()> {
-        node.set_wall_clock(now, wall_ms());
+        node.set_wall_clock(now, wall_us());
         for Found { member, address } in self.found.try_iter() {
             log::info!("{}: at {address}", self.group.members()[usize::from(member)]);
             node.set_address(member, address);
@@ -215,7 +215,7 @@ impl PeerServices {
     }
 }
 
-/// Milliseconds since 1970.
-fn wall_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, millis)
+/// Microseconds since 1970.
+fn wall_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, micros)
 }
