@@ -6,7 +6,7 @@
 
 use crate::attack::is_attacker;
 use crate::observe::{Judge, Node, Seen, Sight, Violation};
-use crate::plan::{Plan, SealedSettings};
+use crate::plan::Plan;
 use cistern_audit::{Auditor, Passage, Side, Terms, Vantage};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub fn auditor(plan: &Plan, side: Side) -> Auditor {
 /// What no datagram of a run says.
 fn terms(plan: &Plan) -> Terms {
     // Keys that forgeries can wear out end sessions, too.
-    let no_evictions = plan.sealed.as_ref().is_none_or(|sealed| sealed.failed == SealedSettings::default().failed);
+    let no_evictions = !plan.wears_keys_out();
     Terms { no_evictions, no_last_heard: !plan.server.last_heard, ..Terms::default() }
 }
 

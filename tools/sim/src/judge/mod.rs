@@ -141,7 +141,7 @@ impl Judge for Court {
 #[must_use]
 pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
     let held_up_ns = if plan.net.stall_ppm > 0 { plan.net.stall_ns } else { 0 };
-    let families: Vec<Box<dyn Family>> = vec![
+    let mut families: Vec<Box<dyn Family>> = vec![
         Box::new(agent_lease::AgentLease::new(plan.agents)),
         Box::new(server_rule::ServerRule::default()),
         Box::new(delivery::Delivery::default()),
@@ -159,8 +159,11 @@ pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
         Box::new(bounds::Bounds::default()),
         Box::new(liveness::Liveness::new(plan.agents, plan.workload.hot, troubled(plan), held_up_ns)),
         Box::new(strangers::Strangers::new(plan.sealed.is_some())),
-        Box::new(superseded::Superseded::default()),
     ];
+    // Whoever abandons a session for its keys leaves one in good standing.
+    if !plan.wears_keys_out() {
+        families.push(Box::new(superseded::Superseded::default()));
+    }
     vec![Box::new(Court { facts: Facts::new(plan.agents), families }), Box::new(audit::Audit::new(plan))]
 }
 

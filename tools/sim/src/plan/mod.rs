@@ -145,6 +145,11 @@ impl Plan {
 }
 
 impl Plan {
+    /// Whether a run may have so many forgeries that keys are worn out, which ends sessions in good standing.
+    pub(crate) fn wears_keys_out(&self) -> bool {
+        self.sealed.as_ref().is_some_and(|sealed| sealed.failed < SealedSettings::default().failed)
+    }
+
     /// The sealed mode of its run, if that is sealed.
     pub(crate) fn sealing(&self) -> Option<Sealing> {
         self.sealed.as_ref().map(|settings| Sealing::new(self.seed, settings.limits()))

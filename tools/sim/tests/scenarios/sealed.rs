@@ -285,5 +285,5 @@ fn forgeries_without_number_end_the_session() {
     assert!(s.now() - began >= s.tau() && of_a.is_lost());
     a.ping().done();
     assert_ne!(a.session(), session);
-    s.finish_with_drops(["a: not_authentic", "server: not_authentic"]);
+    s.finish_with_drops(["a: not_authentic", "a: unknown_session", "server: not_authentic"]);
 }
