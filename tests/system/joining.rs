@@ -34,7 +34,7 @@ impl Cluster {
     }
 
     /// Killed with SIGKILL, and started again.
-    fn crash(&mut self) {
+    pub(crate) fn crash(&mut self) {
         self.server.kill();
         self.server = serve(&self.dir, &self.address);
     }
@@ -48,7 +48,7 @@ impl Cluster {
     }
 
     /// Who has a key: the operator, and who has joined.
-    fn keys(&self) -> Vec<Value> {
+    pub(crate) fn keys(&self) -> Vec<Value> {
         let listed = self.admin(&["agents", "--json"]);
         let rows = listed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         rows.filter(|row| row["key"].is_string()).collect()

@@ -32,6 +32,7 @@ mod metrics;
 mod netfault;
 mod operators;
 mod peers;
+mod own_key;
 mod plan;
 mod posix;
 mod relay;

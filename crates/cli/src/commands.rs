@@ -81,6 +81,9 @@ const SETTINGS: &[&str] = &["json", "server", "config", "timeout", "lease", "lea
 /// Of commands that only print.
 const OUTPUT: &[&str] = &["json"];
 /// Of commands that have options of their own by these names, or need none.
+/// Options of who speaks with the server as the key that it has.
+const KEY_HOLDER: &[&str] = &["json", "server", "key_file", "key_log", "config", "timeout", "pcap"];
+
 const NONE: &[&str] = &[];
 
 /// Declares commands, each in a line: its name, and the type of its arguments.

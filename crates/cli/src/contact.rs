@@ -8,8 +8,8 @@ use crate::options::Options;
 use crate::rosters::{ClusterRoster, ServerToUse};
 use crate::settings::Servers;
 use crate::{capture, key_log, settings, show};
-use cistern_client::{Client, Error, Op, Operation, PublicKey, SecretKey};
-use cistern_credentials::{Found, Places};
+use cistern_client::{Client, Error, KeySource, Op, Operation, PublicKey, SecretKey};
+use cistern_credentials::{Found, Place, Places};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,8 +65,8 @@ pub(crate) fn start(options: &Options, wanted: Wanted<'_>) -> Result<Contact, Fa
     if options.insecure {
         builder = builder.insecure();
     }
-    if let Some(Sealed { own, server, addresses, rosters }) = keys(options, &servers)? {
-        builder = builder.key(own, server);
+    if let Some(Sealed { found, server, addresses, rosters }) = keys(options, &servers)? {
+        builder = builder.key(found.key, server).key_source(Arc::new(OwnKey(found.place)));
         if let Some(rosters) = rosters {
             builder = builder.rosters(Arc::new(rosters));
         }
@@ -100,9 +100,19 @@ pub(crate) fn start(options: &Options, wanted: Wanted<'_>) -> Result<Contact, Fa
     Ok(Contact { client, servers: servers.names.join(", "), default: servers.default, give_up, close_within })
 }
 
+/// A key's file, which is read at each handshake: the key may have been rotated.
+#[derive(Debug)]
+struct OwnKey(Place);
+
+impl KeySource for OwnKey {
+    fn key(&self) -> Option<SecretKey> {
+        self.0.key().map_err(|error| log::debug!("the key of before is used: {error}")).ok()
+    }
+}
+
 /// By what an agent seals.
 struct Sealed {
-    own: SecretKey,
+    found: Found,
     server: PublicKey,
     /// Where the cluster's servers are, as far as that is known.
     addresses: Vec<String>,
@@ -116,7 +126,7 @@ fn keys(options: &Options, servers: &Servers) -> Result<Option<Sealed>, Failure>
         return Ok(None);
     }
     let found = Places::of_this_process(options.key_file.as_deref()).find()?;
-    let Some(Found { key: own, place }) = found else {
+    let Some(found) = found else {
         return match options.server_key {
             None => Ok(None),
             Some(_) => Err(Failure::usage(
@@ -125,20 +135,20 @@ fn keys(options: &Options, servers: &Servers) -> Result<Option<Sealed>, Failure>
         };
     };
     if let Some(server) = options.server_key {
-        return Ok(Some(Sealed { own, server, addresses: Vec::new(), rosters: None }));
+        return Ok(Some(Sealed { found, server, addresses: Vec::new(), rosters: None }));
     }
-    let Some(pinned) = place.cluster()? else {
+    let Some(pinned) = found.place.cluster()? else {
         return Err(Failure::usage(format!(
             "{}: there is a key, so nothing is said in clear, but it has joined no cluster: `cistern join`, or name the server's key by \
              --server-key; --insecure speaks in clear",
-            place.key_path().display()
+            found.place.key_path().display()
         )));
     };
     let named = if servers.default { Vec::new() } else { servers.names.clone() };
-    let rosters = ClusterRoster::new(place, named, pinned);
+    let rosters = ClusterRoster::new(found.place.clone(), named, pinned);
     let ServerToUse { keys, addresses } =
         rosters.server().ok_or_else(|| Failure::usage("the cluster's roster names no server that serves"))?;
-    Ok(keys.first().map(|server| Sealed { own, server: *server, addresses, rosters: Some(rosters) }))
+    Ok(keys.first().map(|server| Sealed { found, server: *server, addresses, rosters: Some(rosters) }))
 }
 
 /// Tells a person that the server's port is closed.

@@ -8,9 +8,11 @@
 
 mod ask;
 mod invites;
+mod own_key;
 mod principals;
 
 pub(crate) use ask::{ask, ask_at_leisure, ask_sealed, settings};
+pub(crate) use own_key::of_own_key;
 
 use crate::execute::EXIT_FAILED;
 use crate::local::{Failure, micros, millis};
@@ -77,6 +79,10 @@ enum ControlRequest {
     WithdrawInvite { name: String },
     /// A principal by its key, with rights; known already, it stays what it is.
     Admit { name: String, key: Blob, operator: bool, rights: Vec<(u32, String)> },
+    /// An invite for the next key of who asks; over the sealed wire alone.
+    Rotate {},
+    /// The end of the former key of who asks; over the sealed wire alone.
+    Retire {},
     /// What a principal may do in a realm from now on: letters out of `rwlo`; none: nothing.
     Grant { name: String, realm: u32, rights: String },
 }

@@ -7,6 +7,7 @@ use crate::error::{Cause, Error};
 use crate::forked::Home;
 use crate::hub::{AgentServices, Hub, Inner, SharedHub, UntilOver};
 use crate::identity::Identity;
+use crate::key_source::{CurrentKey, KeySource};
 use crate::roster::RosterKeeper;
 use crate::vm_generation::VmGeneration;
 use cistern_agent::config::Config;
@@ -31,6 +32,7 @@ pub struct Builder {
     config: Config,
     tap: Option<Arc<dyn Tap>>,
     keys: Option<(SecretKey, PublicKey)>,
+    key_source: Option<Arc<dyn KeySource>>,
     rosters: Option<Arc<dyn RosterKeeper>>,
     insecure: bool,
     key_log: Option<KeySink>,
@@ -76,6 +78,13 @@ impl Builder {
     /// proves to have the key `server`. It never speaks in clear then, whatever else is set.
     pub fn key(mut self, own: SecretKey, server: PublicKey) -> Self {
         self.keys = Some((own, server));
+        self
+    }
+
+    /// Follows the key of [`Self::key`] when it is rotated: each handshake uses what `source` gives then. Without a source the agent keeps its key for
+    /// life, which its server takes for 24 h after a rotation.
+    pub fn key_source(mut self, source: Arc<dyn KeySource>) -> Self {
+        self.key_source = Some(source);
         self
     }
 
@@ -156,7 +165,7 @@ impl Builder {
         let core = Agent::new(self.config, core_identity, seed, addresses).map_err(|e| Cause::Settings(e.into()))?;
         let mut core = match self.keys {
             Some((own, server)) => {
-                let holder = KeyHolder::new(own, ephemeral);
+                let holder = CurrentKey { holder: KeyHolder::new(own, ephemeral), source: self.key_source };
                 let keys = match self.key_log {
                     Some(sink) => Keys::new(Logged::new(holder, sink), server),
                     None => Keys::new(holder, server),

@@ -74,7 +74,8 @@ impl Identity {
         Ok(Self { agent, incarnation, boot: boot_id(), _lock: Some(lock) })
     }
 
-    /// As servers show it: of an agent with a key, this is an instance of it.
+    /// As servers show it: of an agent with a key, this is an instance of it. Of one whose key was rotated before the start they show another,
+    /// by its first key.
     pub(crate) fn shown(&self, key: Option<PublicKey>) -> AgentIdentity {
         let agent = key.map_or(self.agent, |key| key.agent(self.agent));
         AgentIdentity { agent: u128::from_be_bytes(agent.0), incarnation: self.incarnation }

@@ -29,7 +29,7 @@ pub use initial::{Initial, MadeCluster};
 pub use joining::{Asked, JoinRefusal, NotJoined, join};
 pub use key_file::{make_cluster_key, make_key, read_cluster_key, read_key};
 pub use key_log_file::KeyLogFile;
-pub use places::{Found, Place, Places, make_directory};
+pub use places::{Found, NextKey, Place, Places, make_directory};
 pub use revoked_file::RevokedFile;
 pub use server_keys::{Rotation, ServerKeys};
 

@@ -5,9 +5,9 @@
 
 use crate::cluster_file::{read_cluster, replace_cluster, write_cluster};
 use crate::error::{CredentialError, Problem};
-use crate::key_file::read_key;
+use crate::key_file::{make_key, read_key};
 use crate::{CLUSTER_FILE, HOST_KEY};
-use cistern_capture::private::Others;
+use cistern_capture::private::{Others, sync_directory};
 use cistern_seal::SecretKey;
 use cistern_seal::key::Role;
 use cistern_trust::{Fingerprint, Offered, Pinned};
@@ -17,6 +17,7 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use zeroize::Zeroizing;
 
 /// Credentials of the host, for root and for whoever has none of his own.
 const SYSTEM: &str = "/etc/cistern";
@@ -43,6 +44,46 @@ impl Place {
             Self::Service(dir) => dir.join(format!("{SERVICE_PREFIX}{HOST_KEY}")),
             Self::Directory(dir) => dir.join(HOST_KEY),
         }
+    }
+
+    /// Where its next key is while it is not registered yet.
+    #[must_use]
+    pub fn next_key_path(&self) -> PathBuf {
+        let mut next = self.key_path().into_os_string();
+        next.push(".next");
+        next.into()
+    }
+
+    /// Its next key; made from 32 bytes of the system's random source if there is none.
+    ///
+    /// # Errors
+    /// Its file cannot be used or written.
+    pub fn next_key(&self, random: Zeroizing<[u8; 32]>) -> Result<NextKey, CredentialError> {
+        let path = self.next_key_path();
+        match read_key(&path, Role::Agent, self.others()) {
+            Ok(key) => Ok(NextKey { key, is_new: false }),
+            Err(e) if e.is_missing() => make_key(&path, Role::Agent, random).map(|key| NextKey { key, is_new: true }),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Puts its next key, which a server has registered, in place of its key, durably: a crash leaves one of them, and either is good.
+    ///
+    /// # Errors
+    /// It cannot be renamed.
+    pub fn take_next_key(&self) -> Result<(), CredentialError> {
+        let path = self.key_path();
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let taken = fs::rename(self.next_key_path(), &path).and_then(|()| sync_directory(above));
+        taken.map_err(|e| CredentialError::new(&path, e))
+    }
+
+    /// Its key.
+    ///
+    /// # Errors
+    /// It is missing ([`CredentialError::is_missing`]), or cannot be used.
+    pub fn key(&self) -> Result<SecretKey, CredentialError> {
+        read_key(&self.key_path(), Role::Agent, self.others())
     }
 
     /// Where its cluster is.
@@ -108,6 +149,15 @@ impl Place {
     }
 }
 
+/// A key that is to follow another one.
+#[derive(Debug)]
+pub struct NextKey {
+    /// The key.
+    pub key: SecretKey,
+    /// It was made now. Else a rotation was interrupted, and a server may know it already.
+    pub is_new: bool,
+}
+
 /// A key, and where it was.
 #[derive(Debug)]
 pub struct Found {
@@ -158,7 +208,7 @@ impl Places {
     /// It cannot be used, or the one that is named is not there.
     pub fn find(&self) -> Result<Option<Found>, CredentialError> {
         for place in &self.places {
-            match read_key(&place.key_path(), Role::Agent, place.others()) {
+            match place.key() {
                 Ok(key) => return Ok(Some(Found { key, place: place.clone() })),
                 Err(e) if e.is_missing() && !matches!(place, Place::Key(_)) => {}
                 Err(e) => return Err(e),
@@ -196,7 +246,6 @@ pub fn make_directory(dir: &Path) -> Result<(), CredentialError> {
 mod tests {
     use super::*;
     use crate::cluster_file::tests::pinned;
-    use crate::make_key;
     use std::os::unix::fs::PermissionsExt;
 
     fn make(path: &Path, n: u8) {
@@ -272,6 +321,20 @@ mod tests {
         assert_eq!(place.cluster().unwrap(), Some(pinned(3)));
         assert_eq!(place.replace(&pinned(2)).unwrap(), Offered::Older, "of the same cluster nothing older replaces anything");
         assert_eq!((place.replace(&other).unwrap(), place.cluster().unwrap()), (Offered::Taken, Some(other)));
+    }
+
+    #[test]
+    fn the_next_key_stays_until_it_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::Directory(dir.path().to_owned());
+        make(&place.key_path(), 1);
+        let next = |n: u8| place.next_key([n; 32].into()).map(|next| (next.key.expose()[0], next.is_new)).unwrap();
+        assert_eq!((next(2), next(3)), ((2, true), (2, false)), "what was begun is gone on from");
+        assert_eq!(place.key().unwrap().expose()[0], 1);
+        place.take_next_key().unwrap();
+        assert_eq!(place.key().unwrap().expose()[0], 2);
+        assert!(place.take_next_key().is_err() && place.key().unwrap().expose()[0] == 2);
+        assert_eq!(next(4), (4, true));
     }
 
     #[test]

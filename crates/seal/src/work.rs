@@ -212,6 +212,11 @@ impl<R: FnMut() -> Entropy> KeyHolder<R> {
     pub const fn new(key: SecretKey, ephemeral: R) -> Self {
         Self { key, ephemeral, begun: None }
     }
+
+    /// Takes another key, for the handshakes that begin from now on.
+    pub fn set_key(&mut self, key: SecretKey) {
+        self.key = key;
+    }
 }
 
 impl<R: FnMut() -> Entropy> Handshaker for KeyHolder<R> {

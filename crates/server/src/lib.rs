@@ -35,7 +35,7 @@ pub use config::{Config, ConfigError};
 pub use lines::LineId;
 pub use locks::LockCounts;
 pub use scheduler::WorkCounts;
-pub use server::admin::AdminLine;
+pub use server::admin::{AdminLine, RETIRE_LINE, ROTATE_LINE};
 pub use server::join_session::ServerRoster;
 pub use server::joining::{Joined, NewInvite};
 pub use server::status;

@@ -6,7 +6,7 @@ mod agents;
 mod backup;
 mod evict;
 mod grant;
-mod invite;
+pub(super) mod invite;
 mod quota;
 mod rename;
 mod revoke;

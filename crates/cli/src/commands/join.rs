@@ -17,7 +17,7 @@ use cistern_seal::key::Role;
 use cistern_text::row;
 use cistern_trust::{Fingerprint, Grant, Invite, Name, Request, ServerAddress, TextForm as _};
 use clap::Args;
-use line::ask;
+pub(super) use line::ask;
 use serde_json::json;
 use std::ffi::OsString;
 use std::path::Path;
@@ -135,7 +135,7 @@ impl JoinCluster {
     }
 }
 
-fn refused(why: NotJoined) -> Failure {
+pub(super) fn refused(why: NotJoined) -> Failure {
     match why {
         NotJoined::Silent(_) => Failure::new("UNREACHABLE", EXIT_UNAVAILABLE, why.to_string()),
         NotJoined::Refused(JoinRefusal::Spent { at_s, from }) => {

@@ -1,6 +1,8 @@
 //! `cistern key`: the key that this host or user is known by.
 
 mod new;
+mod retire;
+mod rotate;
 mod show;
 
 use cistern_driver::EntropyError;
@@ -10,6 +12,8 @@ super::commands! {
     /// Make and show the key that this host or user is known by
     KeyCommand:
     New(new::NewKey),
+    Rotate(rotate::RotateKey),
+    Retire(retire::RetireKey),
     Show(show::ShowKey),
 }
 

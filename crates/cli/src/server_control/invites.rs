@@ -88,6 +88,7 @@ fn row(id: InviteId, record: &InviteRecord) -> Value {
         "name": Text(record.name.to_vec()),
         "operator": record.operator,
         "rights": record.rights.iter().map(|(realm, rights)| json!({ "realm": realm.0, "rights": rights.to_string() })).collect::<Vec<_>>(),
+        "rotates": record.rotates.map(|who| who.0),
         "uses": record.uses,
         "expires_s": record.expires_s,
         "used": record.used.iter().map(|used| json!({ "number": used.principal.0, "at_s": used.at_s, "from": used.from })).collect::<Vec<_>>(),

@@ -57,13 +57,15 @@ pub struct Invites {
     clock_at: Instant,
     /// What of it the store was given.
     written_s: u64,
+    /// Until then it is asked for even if there are no invites.
+    needed_until_s: u64,
 }
 
 impl Invites {
     /// None.
     #[must_use]
     pub const fn new(now: Instant) -> Self {
-        Self { known: BTreeMap::new(), clock_s: 0, clock_at: now, written_s: 0 }
+        Self { known: BTreeMap::new(), clock_s: 0, clock_at: now, written_s: 0, needed_until_s: 0 }
     }
 
     /// Those that the store had at the start, and what time it was at least when it was written.
@@ -86,9 +88,14 @@ impl Invites {
         self.known.extract_if(.., |_, invite| invite.expires_s <= clock_s).map(|(id, _)| id).collect()
     }
 
-    /// What the store is to be given of the time, if it is: as long as there are invites, each minute.
+    /// Something else ends by the clock, at that time.
+    pub fn need_clock(&mut self, until_s: u64) {
+        self.needed_until_s = self.needed_until_s.max(until_s);
+    }
+
+    /// What the store is to be given of the time, if it is: as long as anything ends by it, each minute.
     pub fn to_write(&mut self, clock_s: u64) -> Option<u64> {
-        if self.known.is_empty() || clock_s < self.written_s + CLOCK_STEP_S {
+        if self.known.is_empty() && self.needed_until_s <= clock_s || clock_s < self.written_s + CLOCK_STEP_S {
             return None;
         }
         self.written_s = clock_s;
@@ -117,9 +124,9 @@ impl Invites {
         self.known.iter().map(|(id, record)| (*id, record))
     }
 
-    /// Withdraws those of a name, and gives their ids.
-    pub fn withdraw(&mut self, name: &[u8]) -> Vec<InviteId> {
-        self.known.extract_if(.., |_, invite| *invite.name == *name).map(|(id, _)| id).collect()
+    /// Withdraws those that are meant, and gives their ids.
+    pub fn withdraw(&mut self, is_meant: impl Fn(&InviteRecord) -> bool) -> Vec<InviteId> {
+        self.known.extract_if(.., |_, invite| is_meant(invite)).map(|(id, _)| id).collect()
     }
 
     /// What is to be done with a key.

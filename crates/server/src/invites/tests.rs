@@ -9,7 +9,7 @@ const NOW: u64 = 1_700_000_000;
 
 fn record(uses: u16) -> InviteRecord {
     let (name, rights) = ((*b"web").into(), Vec::new());
-    InviteRecord { secret: [2; 16], name, operator: false, rights, uses, expires_s: NOW + 3_600, used: vec![] }
+    InviteRecord { secret: [2; 16], name, operator: false, rights, uses, expires_s: NOW + 3_600, rotates: None, used: vec![] }
 }
 
 fn invites(uses: u16) -> Invites {
@@ -70,13 +70,15 @@ fn a_clock_that_is_set_back_and_a_restart_prolong_nothing() {
     assert_eq!(again.clock(later(5), 0), NOW + 175);
     assert_eq!(again.expire(NOW + 3_600), [ID]);
     assert_eq!(again.to_write(NOW + 9_999), None, "nothing is written when there are none");
+    again.need_clock(NOW + 10_000);
+    assert_eq!((again.to_write(NOW + 9_999), again.to_write(NOW + 10_060)), (Some(NOW + 9_999), None), "but for what else ends by it");
 }
 
 #[test]
 fn withdrawn_invites_admit_nobody() {
     let mut invites = invites(2);
     assert!(!invites.has_room_for(ID) && invites.has_room_for(InviteId(8)));
-    assert_eq!((invites.withdraw(b"we"), invites.withdraw(b"web")), (vec![], vec![ID]));
+    assert_eq!((invites.withdraw(|one| *one.name == *b"we"), invites.withdraw(|one| *one.name == *b"web")), (vec![], vec![ID]));
     assert_eq!(invites.judge(ID, &[1; 32]), Judgement::Unknown);
 }
 

@@ -12,7 +12,7 @@ mod tests;
 
 pub use crate::ids::{PrincipalId, Rights};
 
-use crate::store::PrincipalRecord;
+use crate::store::{EarlierKeys, PrincipalRecord};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
@@ -172,9 +172,7 @@ impl Principals {
         let rights = with_passes(&record.rights, parent);
         // Realm 0 is none, so nothing was looked up yet.
         let last = self.known.get(&id).filter(|_| bugs::is(Bug::R5)).map(|before| before.last.clone()).unwrap_or_default();
-        if let Some(key) = record.key {
-            self.keys.insert(key, id);
-        }
+        self.keys.extend(record.keys().map(|key| (key, id)));
         let seen_s = self.known.get(&id).map(|before| before.seen_s.clone()).unwrap_or_default();
         self.known.insert(id, Principal { record, rights, last, seen_s });
     }
@@ -236,7 +234,7 @@ impl Principals {
         if self.known.len() >= PRINCIPALS_MAX {
             return Err(Status::ENOSPC);
         }
-        let id = self.put_new(PrincipalRecord { name: name.into(), key, operator, revoked: false, rights: Vec::new() });
+        let id = self.put_new(PrincipalRecord { name: name.into(), key, rotated: None, operator, revoked: false, rights: Vec::new() });
         self.get(id).map(|record| (id, record)).ok_or(Status::EIO)
     }
 
@@ -290,16 +288,46 @@ impl Principals {
         self.get(who).map(|record| (record, lost)).ok_or(Status::EIO)
     }
 
+    /// Gives one another key; that of before is good until a time in seconds since 1970, and the one before that no more. The keys are known for ever
+    /// as its own, but for those between its first and its former one.
+    ///
+    /// # Errors
+    /// ENOENT: there is none, or it has no key; EEXIST: the key is known.
+    pub fn rotate(&mut self, who: PrincipalId, key: [u8; 32], until_s: u64) -> Result<&PrincipalRecord, Status> {
+        if self.keys.contains_key(&key) {
+            return Err(Status::EEXIST);
+        }
+        let record = &mut self.known.get_mut(&who).filter(|known| !known.record.revoked).ok_or(Status::ENOENT)?.record;
+        let (former, first) = record.key.zip(record.identity()).ok_or(Status::ENOENT)?;
+        if let Some(oldest) = record.rotated.map(|rotated| rotated.former).filter(|oldest| *oldest != first) {
+            self.keys.remove(&oldest);
+        }
+        record.rotated = Some(EarlierKeys { first, former, until_s });
+        record.key = Some(key);
+        self.keys.insert(key, who);
+        Ok(record)
+    }
+
+    /// Ends what is left of the time of one's former key; gives the record if that changes it.
+    pub fn retire(&mut self, who: PrincipalId) -> Option<&PrincipalRecord> {
+        let record = &mut self.known.get_mut(&who)?.record;
+        record.rotated.as_mut().filter(|rotated| rotated.until_s != 0)?.until_s = 0;
+        Some(record)
+    }
+
     /// A key that was withdrawn elsewhere, of whomever; gives its record if that is news.
     pub fn revoke_key(&mut self, key: [u8; 32]) -> Option<(PrincipalId, &PrincipalRecord)> {
         let who = match self.of_key(&key) {
             Some(who) => who,
-            None => self.put_new(PrincipalRecord { name: [].into(), key: Some(key), operator: false, revoked: false, rights: Vec::new() }),
+            None => {
+                let (name, key, rights) = ([].into(), Some(key), Vec::new());
+                self.put_new(PrincipalRecord { name, key, rotated: None, operator: false, revoked: false, rights })
+            }
         };
         self.revoke(who).ok().map(|record| (who, record))
     }
 
-    /// Withdraws its key for ever, and all its rights.
+    /// Withdraws its keys for ever, and all its rights.
     ///
     /// # Errors
     /// ENOENT: there is none, or it was revoked before.

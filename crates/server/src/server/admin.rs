@@ -1,6 +1,6 @@
 //! ADMIN: operators' lines, which the driver executes.
 //!
-//! Decides who may give one, at the moment at which it is given out, and in which pages it is answered. Implements `wire-spec.md` sections
+//! Decides who may give one (an operator, but for two lines about the own key), at the moment at which it is given out, and in which pages it is answered. Implements `wire-spec.md` sections
 //! 6.2 and 11.9. Invariant: a line that was given out is executed, whatever becomes of its session; its answer waits until everything that
 //! it may show is durable.
 //! Leaves to others: what a line means and what it changes (the driver, by the calls of `rights`, `joining` and others).
@@ -21,7 +21,15 @@ use cistern_wire::{Ack, Admin, AdminAnswer, Bytes16, Field as _, Form, Reply, Se
 /// What an ADMIN_ANSWER has besides its text.
 const TEXT_AROUND: usize = Reply::KIND_LEN + AdminAnswer::MIN_LEN;
 
-/// A line that an operator has given.
+/// The lines that any principal may give, each word for word: about its own key alone. The first asks for an invite for its next key, the second
+/// ends the time for which its former one is good.
+const OWN_KEY_LINES: [&str; 2] = [ROTATE_LINE, RETIRE_LINE];
+/// Asks for an invite for the next key of who asks.
+pub const ROTATE_LINE: &str = r#"{"op":"rotate"}"#;
+/// Ends the time for which the former key of who asks is good.
+pub const RETIRE_LINE: &str = r#"{"op":"retire"}"#;
+
+/// A line that an operator has given, or a principal about its own key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminLine {
     /// By which it is answered.
@@ -38,21 +46,23 @@ pub struct AdminLine {
 
 impl Server {
     //= wire-spec.md#11-9-realms-and-rights
-    //# A server MUST execute the line of an ADMIN only for an operator, and only in a sealed session.
-    fn may_administer(&self, who: PrincipalId) -> bool {
+    //# A server MUST execute the line of an ADMIN only for an operator, unless it is one of those about the sender's own key, and only in
+    //# a sealed session.
+    fn may_give(&self, who: PrincipalId, line: &str) -> bool {
+        let is_own = OWN_KEY_LINES.contains(&line);
         // Not whoever may do everything because nobody asks for keys, nor who has none yet.
-        self.form() == Form::Record && self.principals.get(who).is_some_and(|record| record.operator)
+        self.form() == Form::Record && self.principals.get(who).is_some_and(|record| record.operator || is_own && !record.revoked)
     }
 
     /// ADMIN.
     pub(crate) fn admin(&mut self, call: Call, message: &Admin<'_>) -> Run {
-        if !self.may_administer(call.who) {
+        let line = core::str::from_utf8(message.line.0).ok().filter(|line| !line.chars().any(char::is_control));
+        if !self.may_give(call.who, line.unwrap_or_default()) {
             return Err(Status::EPERM.into());
         }
         if message.answer != 0 {
             return self.admin_page(call, message);
         }
-        let line = core::str::from_utf8(message.line.0).ok().filter(|line| !line.chars().any(char::is_control));
         let line = line.ok_or(Status::EINVAL)?;
         if !self.lines.push(call, line) {
             return Err(Status::BUSY.into());
@@ -85,7 +95,7 @@ impl Server {
                 }
                 //= wire-spec.md#11-9-realms-and-rights
                 //# The server MUST check the rights of a request each time that it executes it.
-                if !server.may_administer(call.who) {
+                if !server.may_give(call.who, &line) {
                     server.put_failure(Status::EPERM, None);
                     server.reply_now(call, Repeatable::Changes);
                     continue;

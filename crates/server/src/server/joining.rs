@@ -17,6 +17,10 @@ use cistern_wire::{AgentId, Realm, Status};
 use core::net::IpAddr;
 use log::{info, warn};
 
+/// For how long the line of a rotation is good, in seconds: its host uses it at once.
+const ROTATION_S: u64 = 600;
+/// For how long a principal's former key is good, in seconds: a day, in which programs that keep a key for their life are started anew.
+pub(crate) const FORMER_KEY_S: u64 = 24 * 3_600;
 /// Digits that a name may get behind it, with a dash.
 const NUMBER_LEN: usize = 4;
 
@@ -95,7 +99,7 @@ impl Server {
             }
             let expires_s = server.clock_s() + within_s;
             info!("{}: invite {id} for \"{}\": {uses} uses within {within_s} s", server.who, name.escape_ascii());
-            let record = InviteRecord { secret, name: name.into(), operator, rights, uses, expires_s, used: Vec::new() };
+            let record = InviteRecord { secret, name: name.into(), operator, rights, uses, expires_s, rotates: None, used: Vec::new() };
             server.write_invite(id, record);
             server.tend_invites();
             Ok((expires_s, server.store.open_batch()))
@@ -108,12 +112,43 @@ impl Server {
     /// ENOENT: there is none.
     pub fn withdraw_invites(&mut self, now: Instant, name: &[u8]) -> Result<(usize, BatchId), Status> {
         self.step(now, |server| {
-            let withdrawn = server.invites.withdraw(name);
+            let withdrawn = server.invites.withdraw(|invite| *invite.name == *name);
             if withdrawn.is_empty() {
                 return Err(Status::ENOENT);
             }
             server.delete_invites(&withdrawn);
             Ok((withdrawn.len(), server.store.open_batch()))
+        })
+    }
+
+    /// Makes an invite that admits the next key of a principal, in place of an earlier one. Gives the batch with which it is durable.
+    ///
+    /// # Errors
+    /// ENOENT: there is no such principal, or it was revoked; ENOSPC: there are too many invites, or the id is taken.
+    pub fn invite_next_key(&mut self, now: Instant, who: PrincipalId, id: InviteId, secret: [u8; 16]) -> Result<BatchId, Status> {
+        self.step(now, |server| {
+            server.tend_invites();
+            let name = server.principals.get(who).filter(|record| !record.revoked).ok_or(Status::ENOENT)?.name.clone();
+            let before = server.invites.withdraw(|invite| invite.rotates == Some(who));
+            server.delete_invites(&before);
+            if !server.invites.has_room_for(id) {
+                return Err(Status::ENOSPC);
+            }
+            let (rights, expires_s, used) = (Vec::new(), server.clock_s() + ROTATION_S, Vec::new());
+            let record = InviteRecord { secret, name, operator: false, rights, uses: 1, expires_s, rotates: Some(who), used };
+            server.write_invite(id, record);
+            Ok(server.store.open_batch())
+        })
+    }
+
+    /// Ends the time for which a principal's former key is good. Gives the batch with which that is durable.
+    pub fn retire_former_key(&mut self, now: Instant, who: PrincipalId) -> BatchId {
+        self.step(now, |server| match server.principals.retire(who).map(|record| record.to_bytes()) {
+            Some(bytes) => {
+                info!("{}: the former key of principal {} is good no more", server.who, who.0);
+                server.write_principal(who, bytes)
+            }
+            None => server.newest_batch(),
         })
     }
 
@@ -129,7 +164,9 @@ impl Server {
     pub(crate) fn join_key(&mut self, id: InviteId, key: [u8; 32], from: IpAddr) -> Result<Joined, NotJoined> {
         self.tend_invites();
         if let Some(known) = self.registered(&key) {
-            return known;
+            let rotates = self.invites.get(id).and_then(|invite| invite.rotates);
+            let of_another = known.is_ok_and(|joined| rotates.is_some_and(|who| who != joined.principal));
+            return if of_another { Err(NotJoined::Refused(Status::EEXIST)) } else { known };
         }
         match self.invites.judge(id, &key) {
             Judgement::Admit => self.spend(id, key, from).map_err(NotJoined::Refused),
@@ -140,7 +177,7 @@ impl Server {
                 }
                 Err(NotJoined::Spent { at_s, from: first })
             }
-            // A principal is never forgotten, so its key would have been known.
+            // A principal is never forgotten, and a key that it had only with its invite, so the key would have been known.
             Judgement::Again(_) | Judgement::Unknown => Err(NotJoined::Unknown),
         }
     }
@@ -178,9 +215,11 @@ impl Server {
     }
 
     /// A key that is known already.
-    fn registered(&self, key: &[u8; 32]) -> Option<Result<Joined, NotJoined>> {
+    fn registered(&mut self, key: &[u8; 32]) -> Option<Result<Joined, NotJoined>> {
         let principal = self.principals.of_key(key)?;
-        let revoked = self.principals.get(principal).is_none_or(|record| record.revoked);
+        let now_s = self.clock_s();
+        // A key that was followed by another one and is good no more is as good as revoked.
+        let revoked = self.principals.get(principal).is_none_or(|record| record.revoked || !record.takes(key, now_s));
         // Whatever has registered it is in the newest batch or before.
         Some(if revoked { Err(NotJoined::Revoked) } else { Ok(Joined { principal, batch: self.newest_batch() }) })
     }
@@ -200,6 +239,16 @@ impl Server {
 
     fn spend(&mut self, id: InviteId, key: [u8; 32], from: IpAddr) -> Result<Joined, Status> {
         let mut invite = self.invites.get(id).ok_or(Status::ENOENT)?.clone();
+        if let Some(who) = invite.rotates {
+            let (at_s, until_s) = (self.clock_s(), self.clock_s() + FORMER_KEY_S);
+            let bytes = self.principals.rotate(who, key, until_s)?.to_bytes();
+            self.write_principal(who, bytes);
+            self.invites.need_clock(until_s);
+            info!("{}: principal {} has another key, by invite {id} from {from}", self.who, who.0);
+            invite.used.push(InviteUse { key, principal: who, at_s, from });
+            self.write_invite(id, invite);
+            return Ok(Joined { principal: who, batch: self.store.open_batch() });
+        }
         let name = names(&invite).find(|name| self.principals.named(name.as_bytes()).is_none()).ok_or(Status::EEXIST)?;
         let principal = self.register(name.as_bytes(), key, invite.operator, &invite.rights)?;
         info!("{}: principal {} is \"{name}\", by invite {id} from {from}", self.who, principal.0);
@@ -220,7 +269,8 @@ impl Server {
         }
     }
 
-    fn clock_s(&mut self) -> u64 {
+    /// The time by which invites and former keys expire, in seconds since 1970.
+    pub(crate) fn clock_s(&mut self) -> u64 {
         self.invites.clock(self.now, self.wall.seconds(self.now))
     }
 

@@ -144,9 +144,9 @@ impl Server {
         self.step(now, |server| server.revoked_elsewhere.extend(keys));
     }
 
-    /// All revoked keys.
+    /// All revoked keys: of each principal that was revoked, all that it had.
     pub fn revoked_keys(&self) -> impl Iterator<Item = [u8; 32]> {
-        self.principals.iter().filter(|(_, record)| record.revoked).filter_map(|(_, record)| record.key)
+        self.principals.iter().filter(|(_, record)| record.revoked).flat_map(|(_, record)| record.keys())
     }
 
     /// At the start, when all principals are known: with the batch of the start itself, so that nobody is served before.

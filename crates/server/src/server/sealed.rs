@@ -186,12 +186,20 @@ impl Server {
         self.gate.as_mut()?.end(job)
     }
 
-    /// The key of who resumes a session, if it may and says that it is the session's agent.
-    fn key_of_resumed(&self, former: SessionId, payload: &[u8]) -> Option<PublicKey> {
+    /// The principal whose session is resumed, if it may be and the sender says that it is the session's agent.
+    fn principal_of_resumed(&self, former: SessionId, payload: &[u8]) -> Option<PrincipalId> {
         let (session, payload) = (self.resumable(former)?, OpenPayload::of(payload).ok()?);
-        let key = self.principals.get(session.principal)?.key.map(PublicKey::from_bytes)?;
-        let is_same = key.agent(payload.instance) == session.agent && payload.incarnation == session.incarnation;
-        is_same.then_some(key)
+        let identity = self.principals.get(session.principal)?.identity().map(PublicKey::from_bytes)?;
+        let is_same = identity.agent(payload.instance) == session.agent && payload.incarnation == session.incarnation;
+        is_same.then_some(session.principal)
+    }
+
+    /// The principal that a key is good for now.
+    fn principal_of(&mut self, key: &PublicKey) -> Option<PrincipalId> {
+        let (principal, now_s) = (self.principals.of_key(key.as_bytes())?, self.clock_s());
+        let record = self.principals.get(principal)?;
+        // Of one that was revoked it is said what it is.
+        (record.revoked || record.takes(key.as_bytes(), now_s)).then_some(principal)
     }
 
     /// A worker has read OPEN or RESUME: its sender had this key or secret once; whether it is there now is not known.
@@ -200,19 +208,21 @@ impl Server {
             return;
         };
         let (path, handshake, age, begins, cookie) = (job.path, job.handshake, gate.age(self.now, job), job.begins, job.cookie);
-        let (key, psk, joins) = match begins {
-            Begins::Open { psk_id } => (peer, self.secret_of(psk_id), invite_of(psk_id)),
+        let (principal, psk, joins) = match begins {
+            Begins::Open { psk_id } => (peer.and_then(|key| self.principal_of(&key)), self.secret_of(psk_id), invite_of(psk_id)),
             // The secret that it has is mixed in already.
-            Begins::Resume { former } => (self.key_of_resumed(former, payload), Some(Psk::none()), None),
+            Begins::Resume { former } => (self.principal_of_resumed(former, payload), Some(Psk::none()), None),
         };
+        // Its agents stay the same, whichever of its keys they come with.
+        let identity = principal.and_then(|who| self.principals.get(who)?.identity()).map(PublicKey::from_bytes);
+        let key = identity.or(peer);
         let (Some(key), Ok(payload), Some(psk)) = (key, OpenPayload::of(payload), psk) else {
             return self.drop_job(id, path, Dropped::BadHello);
         };
         //= wire-spec.md#11-8-security
         //# Agent and server of a sealed session MUST each prove who they are; a key shared by several MUST be documented as one domain of
         //# trust.
-        let principal = self.principals.of_key(key.as_bytes());
-        let joiner = joins.map(|invite| Joiner { invite, key: *key.as_bytes() });
+        let joiner = joins.zip(peer).map(|(invite, peer)| Joiner { invite, key: *peer.as_bytes() });
         let resumed = matches!(begins, Begins::Resume { .. });
         let welcomed = Welcomed { cookie, resumed, datagram: Vec::new(), joiner };
         let hello = hello_of(&payload, key.agent(payload.instance), handshake);

@@ -130,6 +130,8 @@ impl Server {
         self.unite_revoked();
         let invites = self.store.take_invites();
         self.invites.load(invites, counters.clock_s, self.now);
+        let former_s = self.principals.iter().filter_map(|(_, record)| record.rotated).map(|rotated| rotated.until_s).max();
+        self.invites.need_clock(former_s.unwrap_or_default());
         let mut sessions = self.store.take_sessions();
         // Without a session and without a wait that is owed no lease of before is valid.
         let stored = if owed || !sessions.is_empty() { Duration::from_micros(counters.wait_us.min(WAIT_MAX_US)) } else { Duration::ZERO };

@@ -1,7 +1,7 @@
 //! The record of an invite.
 
 use super::RecordError;
-use super::record::{read, start};
+use super::record::{array, read, start};
 use crate::ids::{PrincipalId, Rights};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -24,6 +24,8 @@ pub struct InviteRecord {
     pub uses: u16,
     /// When it expires, in seconds since 1970.
     pub expires_s: u64,
+    /// Whose next key it admits, and nobody else's; `None`: it makes hosts members.
+    pub rotates: Option<PrincipalId>,
     /// The keys that it has admitted, in their order.
     pub used: Vec<InviteUse>,
 }
@@ -52,7 +54,7 @@ impl InviteRecord {
     /// The record as bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut w = start(16 + 1 + self.name.len() + 1 + 2 + 5 * self.rights.len() + 2 + 8 + 2 + 60 * self.used.len());
+        let mut w = start(16 + 1 + self.name.len() + 1 + 2 + 5 * self.rights.len() + 2 + 8 + 4 + 2 + 60 * self.used.len());
         w.extend_from_slice(&self.secret);
         Bytes8(&self.name).put(&mut w);
         self.operator.put(&mut w);
@@ -63,6 +65,7 @@ impl InviteRecord {
         }
         self.uses.put(&mut w);
         self.expires_s.put(&mut w);
+        self.rotates.unwrap_or(PrincipalId::ANYBODY).0.put(&mut w);
         count(self.used.len()).put(&mut w);
         for InviteUse { key, principal, at_s, from } in &self.used {
             w.extend_from_slice(key);
@@ -90,12 +93,14 @@ impl InviteRecord {
             let count: u16 = r.get().map_err(within("rights"))?;
             let rights = (0..count).map(|_| right(r)).collect::<Result<_, _>>().map_err(within("rights"))?;
             let (uses, expires_s) = (r.get().map_err(within("uses"))?, r.get().map_err(within("expires_s"))?);
+            let rotates = r.get().map(PrincipalId).map_err(within("rotates"))?;
+            let rotates = Some(rotates).filter(|who| *who != PrincipalId::ANYBODY);
             let count: u16 = r.get().map_err(within("used"))?;
             if count > uses {
                 return Err(Malformed::new(Fault::TooLong).within("InviteRecord", "used"));
             }
             let used = (0..count).map(|_| one_use(r)).collect::<Result<_, _>>().map_err(within("used"))?;
-            Ok(Self { secret, name: name.0.into(), operator, rights, uses, expires_s, used })
+            Ok(Self { secret, name: name.0.into(), operator, rights, uses, expires_s, rotates, used })
         })
     }
 }
@@ -103,10 +108,6 @@ impl InviteRecord {
 /// There are never as many: their bounds are in `invites` and `principals`.
 fn count(len: usize) -> u16 {
     u16::try_from(len).unwrap_or(u16::MAX)
-}
-
-fn array<const N: usize>(r: &mut Reader<'_>) -> Result<[u8; N], Malformed> {
-    r.take(N)?.try_into().map_err(|_| Malformed::new(Fault::Truncated))
 }
 
 fn right(r: &mut Reader<'_>) -> Result<(Realm, Rights), Malformed> {
@@ -134,6 +135,7 @@ mod tests {
             rights: vec![(Realm(1), Rights::READ), (Realm(7), Rights::OWN)],
             uses: 2,
             expires_s: 5,
+            rotates: Some(PrincipalId(3)),
             used: vec![one("10.0.0.1"), one("2001:db8::1")],
         };
         let bytes = record.to_bytes();

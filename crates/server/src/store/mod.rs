@@ -27,7 +27,7 @@ pub use account::AccountRecord;
 pub use cache::{Memory, StoreCache};
 pub use invite::{InviteRecord, InviteUse};
 pub use key::{Counter, FIRST_EPOCH, ID_BITS, Key, KeyError, NEW_CLUSTER, REALM_BITS, RESTORED, WAIT_MAX_US};
-pub use principal::PrincipalRecord;
+pub use principal::{EarlierKeys, PrincipalRecord};
 pub use realm::RealmRecord;
 pub use record::{
     EntryRecord, EphemeralRecord, ObjectRecord, OutcomeRecord, RecordError, SessionRecord, XattrRecord, counter_from_bytes,

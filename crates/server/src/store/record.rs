@@ -329,6 +329,11 @@ fn in_object(field: &'static str) -> impl FnOnce(Malformed) -> Malformed {
     move |e| e.within("ObjectRecord", field)
 }
 
+/// The next bytes, as many as a key or secret has.
+pub(super) fn array<const N: usize>(r: &mut Reader<'_>) -> Result<[u8; N], Malformed> {
+    r.take(N)?.try_into().map_err(|_| Malformed::new(Fault::Truncated))
+}
+
 /// Reads a versioned record to its last byte.
 pub(super) fn read<'a, T>(bytes: &'a [u8], body: impl FnOnce(&mut Reader<'a>) -> Result<T, Malformed>) -> Result<T, RecordError> {
     read_as(VERSION, bytes, body)

@@ -4,11 +4,11 @@ use super::{Check, Fault, Finding, Place, Report, Severity};
 use bytes::Bytes;
 use cistern_server::invites::{InviteId, InviteUse};
 use cistern_server::principals::{PrincipalId, Rights};
-use cistern_server::store::counter_to_bytes;
 use cistern_server::store::{
     AccountRecord, BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, InviteRecord, Key, NEW_CLUSTER, ObjectRecord, OutcomeRecord,
     PrincipalRecord, RESTORED, RealmRecord, SessionRecord, XattrRecord,
 };
+use cistern_server::store::{EarlierKeys, counter_to_bytes};
 use cistern_wire::{AgentId, Attr, Done, Field as _, Handle, ObjectId, ObjectKind, Realm, Reply, SessionId};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -130,7 +130,8 @@ impl Store {
 
     fn principal(&mut self, id: u8, name: &str, how: impl FnOnce(&mut PrincipalRecord)) {
         let rights = vec![(Realm::TREE, Rights::READ)];
-        let mut record = PrincipalRecord { name: name.as_bytes().into(), key: Some([id; 32]), operator: false, revoked: false, rights };
+        let (name, key) = (name.as_bytes().into(), Some([id; 32]));
+        let mut record = PrincipalRecord { name, key, rotated: None, operator: false, revoked: false, rights };
         how(&mut record);
         self.put(&Key::Principal(PrincipalId(id.into())), &record.to_bytes());
     }
@@ -150,7 +151,7 @@ impl Store {
     fn invite(&mut self, key: u8) {
         let one = InviteUse { key: [key; 32], principal: PrincipalId(1), at_s: 1, from: [10, 0, 0, 1].into() };
         let (secret, name, rights, used) = ([7; 16], (*b"web").into(), Vec::new(), vec![one]);
-        let record = InviteRecord { secret, name, operator: false, rights, uses: 1, expires_s: 9, used };
+        let record = InviteRecord { secret, name, operator: false, rights, uses: 1, expires_s: 9, rotates: None, used };
         self.put(&Key::Invite(InviteId(5)), &record.to_bytes());
     }
 
@@ -383,6 +384,10 @@ damages! {
     an_account_cut_short: |s| { s.account(2, 0, 0); s.0.get_mut(&Key::Account(PrincipalId(2)).to_bytes()).unwrap().pop() } =>
         ["bad_record" at "account of principal 2"];
     two_principals_of_one_name: |s| { s.principal(1, "a", |_| {}); s.principal(2, "a", |_| {}) } => ["bad_principal" at "principal 2"];
+    a_principal_with_another_one_s_first_key: |s| {
+        s.principal(1, "a", |_| {});
+        s.principal(2, "b", |two| two.rotated = Some(EarlierKeys { first: [1; 32], former: [9; 32], until_s: 0 }));
+    } => ["bad_principal" at "principal 2"];
     two_principals_of_one_key: |s| { s.principal(1, "a", |one| one.revoked = true); s.principal(2, "b", |two| two.key = Some([1; 32])) } =>
         ["bad_principal" at "principal 2"];
     a_principal_cut_short: |s| { s.principal(1, "a", |_| {}); s.0.get_mut(&Key::Principal(PrincipalId(1)).to_bytes()).unwrap().pop() } =>

@@ -197,8 +197,8 @@ impl Walk {
         if principal == PrincipalId::ANYBODY {
             self.at(Fault::BadPrincipal, key, "number 0 is nobody's");
         }
-        // A revoked one keeps its key for ever, and nothing else of its own.
-        let key_again = record.key.is_some_and(|own| !self.keys.insert(own));
+        // A revoked one keeps its keys for ever, and nothing else of its own.
+        let key_again = record.keys().filter(|own| !self.keys.insert(*own)).count() > 0;
         if key_again || !record.revoked && !self.principals.insert(record.name) {
             self.at(Fault::BadPrincipal, key, "another one has its name or its key");
         }

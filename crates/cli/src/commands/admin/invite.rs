@@ -115,7 +115,7 @@ impl InviteHost {
 }
 
 /// Where a host is to ask: the first address of each server, then others.
-fn servers(cluster: &Pinned) -> Vec<(cistern_seal::PublicKey, cistern_trust::ServerAddress)> {
+pub(in crate::commands) fn servers(cluster: &Pinned) -> Vec<(cistern_seal::PublicKey, cistern_trust::ServerAddress)> {
     let roster = cluster.roster();
     let nth = |n: usize| roster.usable().filter_map(move |server| Some((server.key, server.addresses.get(n)?.clone())));
     (0..cistern_trust::roster::ADDRESSES_MAX).flat_map(nth).take(INVITE_SERVERS_MAX).collect()

@@ -20,7 +20,13 @@ const PATIENCE: Duration = Duration::from_secs(6);
 const DATAGRAM: usize = 2_048;
 
 /// Asks one server, in a session with `own`, opened by the invite's secret.
-pub(super) fn ask(own: &SecretKey, invite: &Invite, server: &PublicKey, address: &ServerAddress, label: &str) -> Result<Grant, Asked> {
+pub(in crate::commands) fn ask(
+    own: &SecretKey,
+    invite: &Invite,
+    server: &PublicKey,
+    address: &ServerAddress,
+    label: &str,
+) -> Result<Grant, Asked> {
     let silent = |what: &dyn std::fmt::Display| Asked::Silent(what.to_string());
     let address = address.as_str().parse::<Address>().map_err(|e| silent(&e))?;
     let mut said = Vec::new();

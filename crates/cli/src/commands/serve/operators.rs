@@ -11,11 +11,11 @@ use super::kept::{Bell, Kept};
 use super::revoked::RevokedLog;
 use crate::execute::EXIT_FAILED;
 use crate::local::Failure;
-use crate::server_control::{self, Logged};
+use crate::server_control::{self, Answered, Logged};
 use cistern_driver::{ConnectionId, ControlServer, Registry, Response, Stats, Token};
 use cistern_link::Instant;
 use cistern_server::store::BatchId;
-use cistern_server::{LineId, Server};
+use cistern_server::{LineId, RETIRE_LINE, ROTATE_LINE, Server};
 use serde_json::json;
 use std::io;
 
@@ -78,14 +78,18 @@ impl Operators {
     pub(super) fn take_lines(&mut self, server: &mut Server, around: &Around<'_>) {
         while let Some(asked) = server.poll_line(around.now) {
             let shown = server_control::logged(&asked.line).map_or_else(|| "no request".to_owned(), |logged| logged.line);
-            log::info!("operator \"{}\" (principal {}, session {}): {shown}", asked.name.escape_debug(), asked.who.0, asked.session);
+            let role = if [ROTATE_LINE, RETIRE_LINE].contains(&&*asked.line) { "agent" } else { "operator" };
+            log::info!("{role} \"{}\" (principal {}, session {}): {shown}", asked.name.escape_debug(), asked.who.0, asked.session);
             let answer = match server_control::backup_wanted(&asked.line) {
                 Some(_) => Some(error(&Failure::new(
                     "ON_ITS_HOST",
                     EXIT_FAILED,
                     "a backup is written by the server, on its host: ask for it there, through the control socket",
                 ))),
-                None => answered(server, around, AskedBy::Wire(asked.id), &asked.line, &mut self.changes),
+                None => match server_control::of_own_key(server, around.now, asked.who, &asked.line) {
+                    Some(done) => later(done, AskedBy::Wire(asked.id), &mut self.changes),
+                    None => answered(server, around, AskedBy::Wire(asked.id), &asked.line, &mut self.changes),
+                },
             };
             if let Some(answer) = answer {
                 server.line_answered(around.now, asked.id, answer);
@@ -125,7 +129,12 @@ fn answered(
     if server_control::settings_wanted(line) {
         return Some(json!({ "ok": around.in_force.rows() }).to_string());
     }
-    match server_control::answer(server, around.now, &around.stats.read(), around.store.stats(), line) {
+    later(server_control::answer(server, around.now, &around.stats.read(), around.store.stats(), line), asked, changes)
+}
+
+/// The answer, if it waits for no batch.
+fn later(answer: Answered, asked: AskedBy, changes: &mut Vec<(BatchId, AskedBy, String)>) -> Option<String> {
+    match answer {
         (line, Some(batch)) => {
             changes.push((batch, asked, line));
             None

@@ -16,7 +16,7 @@ const FROM: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(10, 0, 0, 1));
 const ELSEWHERE: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(10, 0, 0, 2));
 const HOUR: u64 = 3_600;
 
-fn new(id: u64, name: &str, uses: u16) -> NewInvite {
+pub(super) fn new(id: u64, name: &str, uses: u16) -> NewInvite {
     let rights = vec![(Realm::TREE, Rights::from_letters("rl").unwrap())];
     NewInvite { id: InviteId(id), secret: [9; 16], name: name.into(), operator: false, rights, uses, within_s: HOUR }
 }

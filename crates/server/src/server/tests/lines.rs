@@ -3,7 +3,7 @@
 use super::sealed::{Peer, Sealed};
 use super::world::{ROOT, World};
 use crate::principals::PrincipalId;
-use crate::server::admin::AdminLine;
+use crate::server::admin::{AdminLine, RETIRE_LINE, ROTATE_LINE};
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use cistern_wire::{Admin, Ask, Bytes16, GetAttr, Kind, Message, Reply, Status, Want};
@@ -101,7 +101,8 @@ fn an_operator_s_line_is_executed_once_and_its_copies_get_the_same_answer() {
 
 //= wire-spec.md#11-9-realms-and-rights
 //= type=test
-//# A server MUST execute the line of an ADMIN only for an operator, and only in a sealed session.
+//# A server MUST execute the line of an ADMIN only for an operator, unless it is one of those about the sender's own key, and only in
+//# a sealed session.
 #[test]
 fn nobody_else_s_line_is_given_out_and_none_that_came_in_clear() {
     let (mut sealed, mut operator) = Sealed::with_operator();
@@ -111,6 +112,13 @@ fn nobody_else_s_line_is_given_out_and_none_that_came_in_clear() {
     let page = Admin { ask: ask(2), answer: 1, offset: 0, line: Bytes16(b"") };
     assert_eq!(sealed.reply(&mut other, page.into()), Told::Failed(Status::EPERM));
     assert!(sealed.line().is_none());
+    // About its own key, word for word.
+    assert_eq!(sealed.reply(&mut other, admin(3, br#"{"op": "rotate"}"#)), Told::Failed(Status::EPERM));
+    for (nonce, own) in [(4, ROTATE_LINE), (5, RETIRE_LINE)] {
+        assert!(sealed.hears(&mut other, admin(nonce, own.as_bytes())).is_empty());
+        let line = sealed.line().unwrap();
+        assert_eq!((&*line.line, &*line.name), (own, "b"));
+    }
     // Rights are what they are when the line is given out, not when it came.
     assert!(sealed.hears(&mut operator, admin(1, AGENTS)).is_empty());
     let who = sealed.world.server.principal_named(b"ops").unwrap();
@@ -120,6 +128,8 @@ fn nobody_else_s_line_is_given_out_and_none_that_came_in_clear() {
     let mut peer = world.open(1);
     let message = Admin { ask: peer.ask_only(), answer: 0, offset: 0, line: Bytes16(AGENTS) };
     assert_eq!(world.refused(&mut peer, message), Status::EPERM, "in clear anybody may be anybody");
+    let own = Admin { ask: peer.ask_only(), answer: 0, offset: 0, line: Bytes16(ROTATE_LINE.as_bytes()) };
+    assert_eq!(world.refused(&mut peer, own), Status::EPERM);
     assert!(world.server.poll_line(world.now).is_none());
 }
 

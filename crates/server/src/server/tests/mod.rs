@@ -29,6 +29,7 @@ mod restart;
 mod resuming;
 mod rights;
 mod rights_model;
+mod rotating;
 mod sealed;
 mod sealed_shares;
 mod seen;
