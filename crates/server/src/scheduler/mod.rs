@@ -6,7 +6,8 @@
 //! of credit a round (deficit round robin with the two lists of RFC 8290). Debt stays, also when the last session of the flow has ended, so
 //! one large request is paid for by many rounds; a flow that nobody competes with passes its rounds at once. What is queued is bounded by
 //! shares, in bytes; what does not fit is shed. A mutation that is first in the line for its objects is executed as long as the slice lasts,
-//! whatever its flow owes, for others stand behind it; those that the slice does not reach have half of the next one before all else, flow by flow.
+//! whatever its flow owes, for others stand behind it; those that the slice does not reach have as much of the next ones as all else, and begin,
+//! flow by flow.
 //! Invariants: while anything is queued a slice is spent whole; a flow that has credit waits for no more than one slice and one quantum of each
 //! other flow, or twice that beside such mutations; a task is queued once, under the flow and the session that are named with it.
 //! Leaves to others: executing, what a request is, when a slice begins (the machine: once in each turn of its driver).
@@ -90,8 +91,10 @@ pub(crate) struct Scheduler {
     /// Mutations that are first in line, by flow, and the flows that have any, in order of their turns.
     first: BTreeMap<FlowId, VecDeque<TaskId>>,
     first_turns: VecDeque<FlowId>,
-    /// They go before all else until so much of the slice is spent.
-    first_until: i32,
+    /// How much more they have had than all else, since there was both.
+    first_ahead: i32,
+    /// What was given out last: whether it was one of them, and how much of the slice was spent before.
+    given: Option<(bool, i32)>,
     rounds: u32,
     /// The flow that was looked up last; what it was not charged yet; how much of it may be executed as it comes.
     current: FlowId,
@@ -136,7 +139,8 @@ impl Scheduler {
             bytes: 0,
             first: BTreeMap::new(),
             first_turns: VecDeque::new(),
-            first_until: 0,
+            first_ahead: 0,
+            given: None,
             rounds: 0,
             current: FlowId::NONE,
             pending: 0,
@@ -374,7 +378,7 @@ impl Scheduler {
         self.slice = self.slice_max >> self.halves;
         // What was executed as it came is a part of the slice, but must not take up all of it.
         self.spent = self.spent.min(self.slice - self.slice / 4);
-        self.first_until = self.spent + (self.slice - self.spent) / 2;
+        self.first_ahead = self.first_ahead.max(-self.slice / 2);
         self.has_work()
     }
 
@@ -387,11 +391,20 @@ impl Scheduler {
     /// What is to be executed next in this slice; `None`: it is spent, or nothing is queued.
     pub(crate) fn next(&mut self) -> Option<TaskId> {
         self.settle();
+        if let Some((first, before)) = self.given.take() {
+            // What it cost may be many slices.
+            let cost = self.spent.saturating_sub(before);
+            self.first_ahead = self.first_ahead.saturating_add(if first { cost } else { -cost });
+        }
         while self.spent < self.slice {
             let others = !self.new.is_empty() || !self.old.is_empty();
-            if (self.spent < self.first_until || !others)
+            if self.first.is_empty() || !others {
+                self.first_ahead = 0;
+            }
+            if self.first_ahead <= 0
                 && let Some(task) = self.take_first()
             {
+                self.given = Some((true, self.spent));
                 return Some(task);
             }
             let id = *self.new.front().or_else(|| self.old.front())?;
@@ -399,6 +412,7 @@ impl Scheduler {
             let flow = &mut self.flows[id.0];
             let in_debt = flow.credit <= 0;
             if !in_debt && flow.queued > 0 {
+                self.given = Some((false, self.spent));
                 return self.take(id);
             }
             let list = if flow.listed == Listed::New { &mut self.new } else { &mut self.old };

@@ -389,3 +389,28 @@ proptest! {
         prop_assert!(waited <= bound, "{waited} of {bound}");
     }
 }
+
+#[test]
+fn mutations_first_in_line_take_half_of_the_time_however_long_each_of_them_is() {
+    let mut bench = Bench::new(3);
+    bench.backlog(0, 30, 90 * US);
+    while bench.scheduler.has_work() {
+        bench.works();
+    }
+    // Each takes more than a slice; the others are asked for when the slice is spent, and are in nobody's debt.
+    for _ in 0..40 {
+        bench.last += 1;
+        bench.tasks.insert(TaskId(bench.last), (1, 3 * SLICE));
+        bench.scheduler.queue_first(bench.flows[1], TaskId(bench.last));
+    }
+    bench.scheduler.charge(bench.flows[0], SLICE.unsigned_abs());
+    for _ in 0..40 {
+        assert_eq!(bench.asks(2, 50 * US), Intake::Later);
+    }
+    for _ in 0..10 {
+        bench.works();
+    }
+    let (first, others) = (bench.cost_of(1), bench.cost_of(2));
+    assert_eq!(others, 40 * 50 * US, "{first} ns for those that stand in line");
+    assert!(first >= 6 * SLICE, "{first} ns");
+}
