@@ -224,7 +224,7 @@ fn a_key_log_opens_the_records_of_its_sessions() {
     std::fs::write(at("keys"), format!("{}\n", cistern_seal::log::line(session, &chain))).unwrap();
     assert!(shown(&["--key-log", &at("keys"), "-w", &at("plain.pcap"), &sealed]).contains("SERVER_STATUS"));
     let judged = shown(&["audit", "--key-log", &at("keys"), "--json", &sealed]);
-    assert!(judged.contains("\"sessions\":1") && judged.contains("\"unreadable\":0"), "{judged}");
+    assert!(judged.contains("\"sessions\":1") && judged.contains("\"unreadable\":{}"), "{judged}");
     // As a plain capture, for whatever reads no key log.
     assert!(shown(&[&at("plain.pcap")]).contains("SERVER_STATUS"));
     std::fs::write(at("keys"), "CISTERN1_CHAIN 1 2\n").unwrap();
