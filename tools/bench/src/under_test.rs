@@ -94,6 +94,7 @@ fn server(now: Instant, setup: &Setup, volatile: bool) -> Result<Server, Trouble
 fn with_room(locks: usize, config: &Config) -> Config {
     Config {
         challenges_per_second: 1_000_000_000,
+        network_sessions_max: SESSIONS_MAX,
         locks: LockLimits { locks_max: locks + locks / 4 + 256, locks_per_session: locks, ..config.locks },
         cache: CacheLimits { bytes_max: (64 << 20) + locks * FILE_BYTES },
         ..config.clone()
