@@ -356,11 +356,15 @@ pub fn page(rows: &[Row], terms: &Terms) -> String {
         "# Deliberate bugs\n\n\
          Each is a mistake that lease protocols are made with, compiled into the cores for this purpose alone (`cistern_link::bugs`).\n\
          The simulator must find every one. This page is written by\n\n\
-         ```sh\ncargo run --release -p cistern-sim --features bugs -- bugs --campaigns {} --seeds {} --write tools/sim/BUGS.md\n```\n\n\
+         ```sh\ncargo run --release -p cistern-sim --features bugs -- bugs --campaigns {} --seeds {} --duration {}s --write tools/sim/BUGS.md\n```\n\n\
          Seeds to detect: how many runs it took until a judge or an assertion of a core spoke, in {} campaigns of at most {} seeds.\n\
          \"core assertion\" is an assertion that stays on in release builds.\n\n\
          | bug | mistake | profile | check that fired | median | worst | smallest failing run |\n|---|---|---|---|---|---|---|\n",
-        terms.campaigns, terms.seeds, terms.campaigns, terms.seeds
+        terms.campaigns,
+        terms.seeds,
+        terms.budget.as_secs(),
+        terms.campaigns,
+        terms.seeds
     );
     for row in rows {
         let mut checks: Vec<(&String, &u64)> = row.checks.iter().collect();
