@@ -67,7 +67,7 @@ impl Agent {
 
     /// The server offers a session, and names its roster: who asks with CONFIRM has it when the first request is answered, and may end then.
     pub(super) fn roster_offered(&mut self, version: u32) {
-        let is_news = self.roster.as_ref().is_some_and(|roster| roster.known < version);
+        let is_news = self.is_newer(version);
         let offered = self.handshake.as_mut().and_then(Handshake::offer).map(|offer| &mut *offer.channel);
         if let Some(channel) = offered.or_else(|| self.sessions.channel_mut()).filter(|channel| is_news && channel.is_confirming()) {
             channel.ask_roster(0);
@@ -76,8 +76,10 @@ impl Agent {
 
     /// The server has opened a session, and named its roster.
     pub(super) fn roster_named(&mut self, opened: &Opened<'_>) {
-        let Some(roster) = &self.roster else { return };
-        if roster.known < opened.roster {
+        if self.roster.is_none() {
+            return;
+        }
+        if self.is_newer(opened.roster) {
             self.ask_roster(0);
         }
         self.time(Timer::Roster, Some(self.now.plus(PERIOD)), Question::Waited);
@@ -90,6 +92,13 @@ impl Agent {
         if self.sessions.channel().is_some() {
             self.time(Timer::Roster, Some(self.now.plus(PERIOD)), Question::Waited);
         }
+    }
+
+    /// Whether a session that begins names a roster to read: what was read of one in a session before is given up, as it is asked for from its beginning.
+    fn is_newer(&mut self, version: u32) -> bool {
+        let Some(roster) = self.roster.as_mut().filter(|roster| roster.known < version) else { return false };
+        roster.parts = RosterParts::default();
+        true
     }
 
     fn ask_roster(&mut self, offset: u16) {

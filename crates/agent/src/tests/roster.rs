@@ -5,7 +5,7 @@ use crate::Servers;
 use crate::api::{Command, Event};
 use crate::config::Config;
 use alloc::vec::Vec;
-use cistern_wire::{Bytes16, Message, RosterAsk, RosterPart};
+use cistern_wire::{Bytes16, FormerFate, Message, RosterAsk, RosterPart, SessionFate, SessionId};
 
 /// What of this asks for a roster, and in which datagram.
 fn asked(sent: &[Sent]) -> Vec<(RosterAsk, u64)> {
@@ -60,6 +60,25 @@ fn newer_roster_is_asked_for_part_by_part_and_told_when_it_is_whole() {
     script.say(&[part(second, echo, 5, b"def")]);
     assert_eq!(rosters(&mut script), [b"abcdef"]);
     assert!(asked(&script.turn()).is_empty());
+}
+
+#[test]
+fn roster_that_was_read_in_part_is_read_anew_in_the_next_session() {
+    let mut script = opened_by(5);
+    let (first, echo) = asks(&mut script);
+    script.say(&[part(first, echo, 5, b"abc")]);
+    script.turn();
+    script.hint();
+    let former = script.session;
+    script.offer_amid(SessionId(0xEF));
+    script.confirmed(&[FormerFate { session: former, fate: SessionFate::Ended }]);
+    let (first, echo) = asks(&mut script);
+    assert_eq!(first.offset, 0);
+    script.say(&[part(first, echo, 5, b"abc")]);
+    let (second, echo) = asks(&mut script);
+    assert_eq!(second.offset, 3);
+    script.say(&[part(second, echo, 5, b"def")]);
+    assert_eq!(rosters(&mut script), [b"abcdef"]);
 }
 
 #[test]
