@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The server keeps the session for so long; then all begins anew.
 const SESSION: Duration = Duration::from_secs(4);
-/// Anybody who knows the server's key can refuse: it is believed when it was said so often.
+/// Anybody who knows the server's key can refuse: it is believed when the same was said so often.
 const REFUSALS: u32 = 3;
 const CHALLENGES: u32 = 3;
 
@@ -91,7 +91,8 @@ pub struct Joiner {
     /// When the next datagram is due, and the pause behind it.
     due: Instant,
     pause: Duration,
-    refusals: u32,
+    /// The last refusal, and how often it came with no other between.
+    refusals: Option<(SealedRefusal, u32)>,
     end: Option<Result<Membership, JoinRefused>>,
     /// END_SESSION was sent.
     left: bool,
@@ -115,7 +116,7 @@ impl Joiner {
             stage,
             due: now,
             pause: PAUSE,
-            refusals: 0,
+            refusals: None,
             end: None,
             left: false,
         }
@@ -270,9 +271,12 @@ impl Joiner {
     }
 
     fn refused(&mut self, reason: SealedRefusal, retry: Duration) {
-        self.refusals += 1;
-        self.due = self.due.max(self.now.plus(retry));
-        if self.refusals >= REFUSALS {
+        self.refusals = match self.refusals {
+            Some((said, times)) if said == reason => Some((reason, times + 1)),
+            _ => Some((reason, 1)),
+        };
+        self.due = self.due.max(self.now.plus(retry.min(SESSION)));
+        if self.refusals.is_some_and(|(_, times)| times >= REFUSALS) {
             self.end = Some(Err(match reason {
                 SealedRefusal::Invite => JoinRefused::Outcome(JoinOutcome::Unknown, 0, [0; 16]),
                 SealedRefusal::Version => JoinRefused::Version,

@@ -234,6 +234,16 @@ fn a_refusal_that_anybody_can_make_is_believed_when_it_comes_again_and_again() {
 }
 
 #[test]
+fn refusals_for_several_reasons_are_believed_by_none() {
+    let mut joining = Joining::new();
+    for reason in [SealedRefusal::Busy, SealedRefusal::Busy, SealedRefusal::Invite, SealedRefusal::Invite, SealedRefusal::Busy] {
+        let asked = joining.ask(8_000);
+        joining.refuse(asked, reason);
+        assert_eq!(joining.joiner.end(), None);
+    }
+}
+
+#[test]
 fn a_server_without_the_secret_and_a_cookie_that_comes_late_change_nothing() {
     let mut joining = Joining::new();
     let asked = joining.ask(0);
