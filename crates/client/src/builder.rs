@@ -213,9 +213,14 @@ fn told_insecure() -> bool {
     std::env::var_os("CISTERN_INSECURE").is_some_and(|value| value == "1")
 }
 
-/// For one handshake. The system's random source was there at the start; an agent must not go on without it.
+/// For one handshake.
 fn ephemeral() -> Entropy {
-    Entropy::from_bytes(cistern_driver::seed().expect("the system's random source does not go away"))
+    Entropy::from_bytes(fresh_seed())
+}
+
+/// The system's random source was there at the start; an agent must not go on without it.
+pub(crate) fn fresh_seed() -> [u8; 32] {
+    cistern_driver::seed().expect("the system's random source does not go away")
 }
 
 fn resolve(names: &[String]) -> Result<Vec<SocketAddr>, Error> {

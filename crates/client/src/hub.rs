@@ -6,6 +6,7 @@
 //! Invariants: tasks are woken when the hub's lock is free again, for a waker may run anything; when the driver's thread has ended,
 //! however it did, nobody waits any more.
 
+use crate::builder;
 use crate::call::{Pending, Progress};
 use crate::error::{Cause, Error, Subject};
 use crate::events::Mailbox;
@@ -323,7 +324,7 @@ impl Services<Hub> for AgentServices {
         // Between this and the batch that is sent next nothing but sealing happens.
         if self.generation.has_changed() {
             log::warn!("{}: this machine was resumed from a snapshot: its locks are lost, and another session is opened", hub.name);
-            hub.agent.handle_copied(now);
+            hub.agent.handle_copied(now, builder::fresh_seed());
             hub.dispatch();
         }
         self.judge_roster(hub);

@@ -81,7 +81,14 @@ impl Agent {
     /// What was offered is worth nothing, or asked for by an agent that had a session: another one is asked for. Without an offer nothing
     /// happens.
     pub(super) fn start_over(&mut self) {
-        let Some(mut opening) = self.handshake.take_if(|opening| opening.is_confirming()) else { return };
+        if self.handshake.as_ref().is_some_and(Handshake::is_confirming) {
+            self.shake_anew();
+        }
+    }
+
+    /// Another handshake takes the place of the present one, if there is one, whatever was asked and offered in that.
+    pub(super) fn shake_anew(&mut self) {
+        let Some(mut opening) = self.handshake.take() else { return };
         let begin = self.now.plus(self.spread());
         let offer = opening.start_over(self.now, &mut self.rng);
         self.decline(offer);

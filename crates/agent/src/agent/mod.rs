@@ -266,13 +266,15 @@ impl Agent {
 
     /// This process may be a copy of one that goes on, as in a machine that was resumed from a snapshot. All that is held is lost; in the
     /// sessions so far nothing more is sent, for the other one seals under the same numbers, and the next one names them lost. To be called
-    /// before this agent is asked what to send (`docs/sealed.md`).
-    pub fn handle_copied(&mut self, now: Instant) {
+    /// before this agent is asked what to send (`docs/sealed.md`). `seed` must be one that the other copy has not.
+    pub fn handle_copied(&mut self, now: Instant, seed: [u8; 32]) {
         self.enter(now, |agent| {
             agent.dirty = true;
+            // Or both would number their handshakes alike.
+            agent.rng = Rng::from_seed(seed);
             agent.session_over("this machine was resumed from a snapshot", &Fates::default());
-            // What was offered was offered to the other one, too.
-            agent.start_over();
+            // What was asked the other one has asked, too, and is offered the same.
+            agent.shake_anew();
             agent.sessions.abandon(&mut agent.timers);
         });
     }

@@ -220,7 +220,7 @@ fn an_agent_that_may_be_a_copy_sends_nothing_more_in_its_session_and_names_it_lo
     let locked = script.hold(7, 2, 40, 16);
     script.cache(9, 3, 80);
     let now = script.now();
-    script.agent.handle_copied(now);
+    script.agent.handle_copied(now, [7; 32]);
     assert!(script.events().contains(&Script::told(&locked, LockEvent::Lost)));
     script.submit(Command::Unlock { holder: locked.holder });
     script.start(Command::Ping);
@@ -239,11 +239,31 @@ fn a_copy_takes_no_offer_that_was_made_to_the_other_one() {
     let sent = script.run(300);
     let (hello, echo) = hello_of(&hellos(&sent).last().unwrap().1);
     let now = script.now();
-    script.agent.handle_copied(now);
+    script.agent.handle_copied(now, [7; 32]);
     script.say_outside(&[Welcome { session: SECOND, ..welcome(&hello, echo) }.into()]);
     assert!(script.turn().iter().all(|sent| sent.claims().is_none() && sent.datagram().header.session != SESSION));
     // It answers a handshake that this one has not begun.
     script.drops = 1;
+}
+
+#[test]
+fn a_copy_of_an_agent_without_a_session_begins_a_handshake_of_its_own() {
+    let handshake = |seed| {
+        let mut script = Script::new(Config::default());
+        script.start(Command::Ping);
+        let first = script.one();
+        let (hello, echo) = hello_of(&first);
+        let now = script.now();
+        script.agent.handle_copied(now, [seed; 32]);
+        script.say_outside(&[Welcome { session: SECOND, ..welcome(&hello, echo) }.into()]);
+        let sent = script.run(2_000);
+        assert!(sent.iter().all(|(_, sent)| sent.datagram().header.session == SessionId(0)), "nothing in what the other one was offered");
+        script.drops = 1;
+        let (next, _) = hello_of(&hellos(&sent).last().unwrap().1);
+        assert_ne!(next.handshake, hello.handshake);
+        next.handshake
+    };
+    assert_ne!(handshake(7), handshake(8), "two copies number nothing alike");
 }
 
 //= wire-spec.md#11-6-sessions-handshake-and-paths
