@@ -59,7 +59,7 @@ fn guests_may_do_what_they_were_given_in_each_realm_and_no_more() {
     let rights = json!([{ "realm": realm.parse::<u32>().unwrap(), "rights": "rwl" }]);
     assert_eq!(row(&server, "guests")["rights"], rights);
     assert!(admin(&server, &["quota", "guests", "--objects", "2", "--bytes", "1K"]).status.success());
-    refused(&server.cistern(&["touch", "/team/2"]), "the quota of the agent that made it is used up: 2 of 2 objects");
+    refused(&server.cistern(&["touch", "/team/2"]), "quota: 2 of 2 objects of the agent that made it are used");
     let told = row(&server, "guests");
     assert_eq!([&told["objects"], &told["objects_max"], &told["bytes_max"]], [&json!(2), &json!(2), &json!(1024)]);
     assert!(admin(&server, &["grant", "guests", &format!("{realm}=r")]).status.success());
