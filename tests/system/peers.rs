@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-const SHORT: &[&str] = &["--lease", "400ms"];
+const SHORT: &[&str] = &["--lease", "2s"];
 
 fn token_of(output: &Output) -> (u64, String) {
     assert!(output.status.success(), "{}", said(output));
@@ -176,7 +176,7 @@ fn a_program_holds_a_lock_by_the_client_library_until_its_member_fails() {
     group.kill(0);
     let begun = Instant::now();
     while next.is_valid() {
-        assert!(begun.elapsed() < Duration::from_millis(400), "nobody renews any more");
+        assert!(begun.elapsed() < Duration::from_secs(20), "nobody renews any more");
     }
     let other = PeerLock::acquire(group.socket(1), "job", None).unwrap();
     assert!(!next.is_valid() && other.token() > next.token());
