@@ -40,7 +40,7 @@ impl Keyspace {
         self.key(b"o")
     }
 
-    /// Key of the [`Sequence`].
+    /// Key of the sequence: which start wrote last, and its number.
     #[must_use]
     pub fn sequence(&self) -> Bytes {
         self.key(b"s")
