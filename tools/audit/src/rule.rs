@@ -56,7 +56,7 @@ rules! {
     Cancelled "cancelled-as-said" "6.3, 11.4" "CANCELLED is about the request that its CANCEL names: one that was answered is not cancelled, nor one whose grant stands, and \"granted\" names that grant.";
     StrangerSmaller "stranger-smaller" "11.6" "HINT, CHALLENGE, REFUSE and WELCOME are smaller than the datagram that caused them.";
     Unproven "unproven-address" "11.6" "Fewer bytes go to an address that has not proven itself than came from it.";
-    Cookie "cookie" "11.6" "WELCOME answers a HELLO whose cookie was given to that address for that handshake.";
+    Cookie "cookie" "11.6" "WELCOME answers a HELLO whose cookie was given to that agent at that address for that handshake.";
     WelcomeFits "welcome-fits-hello" "6.1" "WELCOME grants no more than HELLO asked for, and OPENED tells the fate of each session that CONFIRM named.";
     SessionIds "session-ids" "11.6" "A session id is given to one handshake of one agent.";
     NoRenewal "no-renewal-after-refusal" "11.3" "After a NACK or an ENDED nothing renews that session.";

@@ -3,6 +3,7 @@
 use crate::auditor::Evidence;
 use crate::event::{Answer, Cause, Event, Passage, What};
 use crate::rule::Rule;
+use crate::story::{Handshake, Helloed};
 use crate::vantage::Side;
 use crate::verdict::{Court, Why};
 use cistern_wire::{Kind, Message, SessionFate, SessionId};
@@ -29,15 +30,7 @@ fn fits(evidence: &Evidence<'_>, event: &Event, answer: &Answer, frame: u64, pas
     let Some(handshake) = evidence.story.handshakes.get(&answer.number) else { return };
     let Some(hello) = answer.echo.and_then(|echo| handshake.hello_at(echo, passage.to)) else { return };
     let other = Some(frame);
-    if !hello.has_cookie {
-        court.broken(Rule::Cookie, event, other, "WELCOME answers a HELLO without a cookie".to_owned());
-    } else if handshake.cookies.contains(&(hello.cookie, hello.from)) {
-        court.kept(Rule::Cookie);
-    } else if handshake.cookies.iter().any(|(cookie, _)| *cookie == hello.cookie) {
-        court.broken(Rule::Cookie, event, other, format!("the cookie of {} was given to another address", hello.from));
-    } else {
-        court.open(Rule::Cookie, Why::Late);
-    }
+    cookie(handshake, hello, event, frame, court);
     let welcome = crate::story::raw::messages(passage.payload).find_map(|(message, _)| match message {
         Message::Welcome(welcome) if welcome.handshake == answer.number => Some(welcome),
         _ => None,
@@ -52,6 +45,23 @@ fn fits(evidence: &Evidence<'_>, event: &Event, answer: &Answer, frame: u64, pas
         None => court.kept(Rule::WelcomeFits),
         Some(fault) => court.broken(Rule::WelcomeFits, event, other, format!("WELCOME does not fit its HELLO: {fault}")),
     }
+}
+
+/// The cookie that a HELLO brings was given to it: to its address, and to its agent.
+fn cookie(handshake: &Handshake, hello: &Helloed, event: &Event, frame: u64, court: &mut Court) {
+    let given = || handshake.cookies.iter().filter(|(cookie, ..)| *cookie == hello.cookie);
+    let fault = if !hello.has_cookie {
+        "WELCOME answers a HELLO without a cookie".to_owned()
+    } else if given().any(|(_, to, agent)| *to == hello.from && *agent == Some(hello.agent)) {
+        return court.kept(Rule::Cookie);
+    } else if given().any(|(_, to, agent)| *to == hello.from && agent.is_none()) || given().next().is_none() {
+        return court.open(Rule::Cookie, Why::Late);
+    } else if given().any(|(_, to, _)| *to == hello.from) {
+        format!("the cookie of {} was given to another agent", hello.from)
+    } else {
+        format!("the cookie of {} was given to another address", hello.from)
+    };
+    court.broken(Rule::Cookie, event, Some(frame), fault);
 }
 
 /// OPENED tells of the sessions that CONFIRM has named.

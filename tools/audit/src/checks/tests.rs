@@ -357,6 +357,12 @@ fn stranger_is_sent_less_than_it_sent_and_proves_itself_by_a_cookie_of_its_own()
     broken(&audit, Rule::Cookie);
     let mut audit = at_server();
     audit.up(0, 0, 1, &[hello(0, 5, b"")]);
+    audit.down(0, 0, 1, &[challenge(5, 1)]);
+    audit.up(0, 0, 2, &[hello(1, 5, b"0123456789abcdef")]);
+    audit.down(0, 0, 1, &[welcome(5, 2, 5, 1)]);
+    broken(&audit, Rule::Cookie);
+    let mut audit = at_server();
+    audit.up(0, 0, 1, &[hello(0, 5, b"")]);
     audit.down(0, 0, 1, &[welcome(5, 1, 5, 1)]);
     broken(&audit, Rule::Cookie);
 }

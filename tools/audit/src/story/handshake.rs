@@ -22,7 +22,7 @@ impl Story {
                 Message::Hello(hello) => self.hello(seen, &hello),
                 Message::Challenge(m) => {
                     if let Some(known) = self.handshakes.get_mut(&m.handshake) {
-                        known.cookie(raw::sum(m.cookie.0), seen.passage.to);
+                        known.cookie(raw::sum(m.cookie.0), seen.passage.to, m.echo);
                     }
                     let _cause = self.opening_answer(seen, Kind::Challenge, m.handshake, m.echo);
                 }
@@ -42,6 +42,7 @@ impl Story {
             mark: seen.mark(),
             length: seen.length(),
             from,
+            agent: (hello.agent, hello.incarnation),
             cookie: raw::sum(hello.cookie.0),
             has_cookie: !hello.cookie.0.is_empty(),
             window: hello.window,

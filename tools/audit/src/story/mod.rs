@@ -20,6 +20,7 @@ mod up;
 
 pub use said::Said;
 pub use server::Handshake;
+pub(crate) use server::Helloed;
 pub use session::{Mark, Promise, Session};
 
 pub(crate) use server::Server;

@@ -260,6 +260,8 @@ pub(crate) struct Helloed {
     pub(crate) mark: Mark,
     pub(crate) length: usize,
     pub(crate) from: SocketAddr,
+    /// The agent, and its incarnation.
+    pub(crate) agent: (AgentId, u64),
     pub(crate) cookie: u64,
     pub(crate) has_cookie: bool,
     pub(crate) window: u16,
@@ -282,8 +284,8 @@ pub struct Handshake {
     /// By packet number and address: somebody else may have sent a copy.
     pub(crate) hellos: BTreeMap<(u64, SocketAddr), Helloed>,
     pub(crate) more: bool,
-    /// Cookies given, and to which address.
-    pub(crate) cookies: Vec<(u64, SocketAddr)>,
+    /// Cookies given, to which address, and to which agent, if its HELLO was seen.
+    pub(crate) cookies: Vec<(u64, SocketAddr, Option<(AgentId, u64)>)>,
     /// Whether more were given than are remembered.
     pub(crate) more_cookies: bool,
 }
@@ -308,12 +310,14 @@ impl Handshake {
         self.hellos.get(&(echo, to)).or_else(|| self.hellos.iter().find_map(same))
     }
 
-    pub(crate) fn cookie(&mut self, cookie: u64, to: SocketAddr) {
-        if self.cookies.contains(&(cookie, to)) {
+    /// Takes the cookie of a CHALLENGE that echoes a HELLO.
+    pub(crate) fn cookie(&mut self, cookie: u64, to: SocketAddr, echo: u64) {
+        let given = (cookie, to, self.hello_at(echo, to).map(|hello| hello.agent));
+        if self.cookies.contains(&given) {
             return;
         }
         if self.cookies.len() < HELLOS_MAX {
-            self.cookies.push((cookie, to));
+            self.cookies.push(given);
         } else {
             self.more_cookies = true;
         }
