@@ -92,6 +92,9 @@ fn nothing_from_a_foreign_address_ends_a_session_or_frees_its_lock_at_either_end
     a.unlock(hold);
 }
 
+//= docs/sealed.md#the-handshake
+//= type=test
+//# OPEN and WELCOME MUST NOT end, supersede or renew anything, nor leave anything durable: a recording of OPEN can be sent by anybody.
 #[test]
 fn handshakes_that_come_again_after_their_session_has_ended_open_nothing() {
     let (server, mut a) = world();

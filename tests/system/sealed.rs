@@ -148,6 +148,9 @@ pub(super) fn refused(output: &Output, code: i32, why: &str) {
     assert!(output.status.code() == Some(code) && said(output).contains(why), "not {why:?}: {}", said(output));
 }
 
+//= docs/sealed.md#who-has-which-key
+//= type=test
+//# A side that has a key MUST NOT send or act on a datagram of form 0, in either role.
 #[test]
 fn who_has_an_admitted_key_works_sealed_and_nothing_is_said_in_clear() {
     let sealed = Sealed::start();
@@ -171,6 +174,9 @@ fn who_has_an_admitted_key_works_sealed_and_nothing_is_said_in_clear() {
 //= wire-spec.md#11-8-security
 //= type=test
 //# Agent and server of a sealed session MUST each prove who they are; a key shared by several MUST be documented as one domain of trust.
+//= docs/sealed.md#who-has-which-key
+//= type=test
+//# A side that has a key MUST NOT send or act on a datagram of form 0, in either role.
 #[test]
 fn who_has_no_admitted_key_is_told_and_who_speaks_in_clear_gets_nothing() {
     let sealed = Sealed::start();

@@ -150,6 +150,8 @@ impl Keys {
 
     /// Numbers an OPEN anew, that is sent again.
     pub(crate) fn number(&self, packet: u64, open: &mut [u8]) {
+        //= docs/sealed.md#the-handshake
+        //# A retransmitted OPEN or RESUME MUST have the same bytes as the first but for `packet` and mac1.
         if let Some(place) = open.get_mut(PACKET) {
             place.copy_from_slice(&packet.to_be_bytes());
         }

@@ -215,6 +215,8 @@ fn told_insecure() -> bool {
 
 /// For one handshake.
 fn ephemeral() -> Entropy {
+    //= docs/sealed.md#the-handshake
+    //# An ephemeral key MUST be drawn from the system's random source for its handshake.
     Entropy::from_bytes(fresh_seed())
 }
 

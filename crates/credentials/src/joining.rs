@@ -104,6 +104,9 @@ mod tests {
         Grant { key, principal: 7, name: "web".parse().unwrap(), pinned: pinned(1) }
     }
 
+    //= docs/sealed.md#joining-rosters
+    //= type=test
+    //# A host MUST NOT believe a cluster whose roster does not name, as serving or next, the server that has answered.
     #[test]
     fn the_first_server_that_answers_is_believed_if_it_belongs_to_its_cluster() {
         let dir = tempfile::tempdir().unwrap();

@@ -98,6 +98,8 @@ impl SealWorkers {
 }
 
 fn do_work(worker: &mut Worker, work: SealWork) -> Option<SealDone> {
+    //= docs/sealed.md#the-handshake
+    //# An ephemeral key MUST be drawn from the system's random source for its handshake.
     match crate::seed() {
         Ok(random) => worker.work(work, Entropy::from_bytes(random)),
         Err(error) => {
@@ -119,6 +121,9 @@ mod tests {
         SecretKey::from_bytes(crate::seed().unwrap())
     }
 
+    //= docs/sealed.md#the-handshake
+    //= type=test
+    //# An ephemeral key MUST be drawn from the system's random source for its handshake.
     #[test]
     fn handshakes_are_computed_beside_and_a_wrong_one_fails() {
         let (server, prologue) = (secret(), [7; PROLOGUE_LEN]);
@@ -132,8 +137,8 @@ mod tests {
             let opening = Opening::Open(KeyId::of(&public));
             workers.take(SealWork::Read { job: JobId(job as u64), opening, prologue, message });
         }
-        let (mut written, mut failed) = (0, 0);
-        while written + failed < 5 {
+        let (mut ephemerals, mut failed) = (std::collections::BTreeSet::new(), 0);
+        while ephemerals.len() + failed < 5 {
             rung.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
             while let Some(done) = workers.done() {
                 match done {
@@ -144,7 +149,7 @@ mod tests {
                     SealDone::Written { job, message, chain } => {
                         let (payload, agents_chain) = agents[usize::try_from(job.0).unwrap()].finish(&message).unwrap();
                         assert_eq!((&payload[..], agents_chain.expose()), (&[1; WelcomePayload::WELCOME_LEN][..], chain.expose()));
-                        written += 1;
+                        assert!(ephemerals.insert(message[..32].to_vec()), "each handshake draws its own");
                     }
                     SealDone::Failed { job } => {
                         assert_eq!(job, JobId(4));

@@ -67,6 +67,9 @@ impl Cookies {
     pub fn take(&mut self, now: Duration, address: SocketAddr, handshake: u64, cookie: &[u8; COOKIE_LEN]) -> Worth {
         let (micros, hash) = cookie.split_at(8);
         let made = u64::from_be_bytes(micros.try_into().unwrap_or_default());
+        //= docs/sealed.md#the-handshake
+        //# A cookie MUST be good for one Diffie-Hellman, for one address and port, one `handshake` and one start of the server, and for 10
+        //# s at most.
         let expected = self.hash(made, address, handshake);
         if verify_slices_are_equal(hash, &expected.to_be_bytes()).is_err() {
             return Worth::Forged;

@@ -144,6 +144,8 @@ impl Sealer {
     /// Whether so many openings failed that the session must end.
     #[must_use]
     pub fn is_worn_out(&self, cipher: &Cipher) -> bool {
+        //= docs/sealed.md#generations
+        //# A side for which 2^36 records did not open under one key MUST end the session: the server by D, the agent by abandoning it.
         matches!(self, Self::Sealed(keys) if keys.failed >= cipher.limits.failed) && !bugs::is(Bug::S14)
     }
 }
@@ -230,6 +232,9 @@ impl SessionKeys {
     pub fn seal(&mut self, cipher: &mut Cipher, now: Duration, datagram: &mut Vec<u8>) {
         self.before_send(micros(now), &cipher.limits);
         let number = RawHeader::get(&mut Reader::new(datagram)).expect("a record begins with a header").packet;
+        //= docs/sealed.md#records-form-1
+        //# A sender MUST NOT seal two texts under one packet number in a session, also not for copies to former addresses; numbers go on
+        //# through all generations.
         assert!(number > self.last, "packet number {number} is sealed after {}", self.last);
         self.last = number;
         let (header, text) = datagram.split_at_mut(HEADER_LEN);
@@ -256,6 +261,8 @@ impl SessionKeys {
         let number = NonZeroU64::new(raw.packet).ok_or(OpenFailed)?;
         text.resize(sealed.len(), 0);
         let trial = Trial { aead: &mut *cipher.aead, number, header, sealed, tag, text, old_kept: cipher.limits.old_kept };
+        //= docs/sealed.md#records-form-1
+        //# A record that does not open MUST change nothing but counters: it is not answered, moves no address and is not logged.
         if let Err(failed) = self.open_by_phase(now, (raw.flags & KEY_PHASE != 0) == self.phase(), trial) {
             self.failed += 1;
             return Err(failed);

@@ -76,6 +76,8 @@ impl Grant {
     /// # Errors
     /// It does not stand in the roster, or is retired.
     pub fn check_server(&self, server: &PublicKey) -> Result<(), GrantError> {
+        //= docs/sealed.md#joining-rosters
+        //# A host MUST NOT believe a cluster whose roster does not name, as serving or next, the server that has answered.
         let entry = self.pinned.roster().server(server).filter(|entry| entry.state != ServerState::Retired);
         entry.map(|_| ()).ok_or(GrantError::OtherCluster)
     }
@@ -127,6 +129,9 @@ mod tests {
         assert_eq!(Grant::from_text(&grant().to_text()), Ok(grant()));
     }
 
+    //= docs/sealed.md#joining-rosters
+    //= type=test
+    //# A host MUST NOT believe a cluster whose roster does not name, as serving or next, the server that has answered.
     #[test]
     fn a_grant_is_for_its_key_and_from_a_server_of_its_cluster() {
         let grant = grant();

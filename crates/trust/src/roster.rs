@@ -330,6 +330,8 @@ impl Pinned {
         if bytes == &*self.roster.bytes {
             return Ok(Offered::Known);
         }
+        //= docs/sealed.md#joining-rosters
+        //# Whoever has a roster MUST take another one only if the pinned key has signed it and its version is higher.
         let offered = SignedRoster::verify(bytes, &self.cluster)?;
         let (known, new) = (self.roster().version, offered.roster.version);
         if new == known {
@@ -419,6 +421,9 @@ pub(crate) mod tests {
         assert_eq!(SignedRoster::verify(&bare, &cluster), Err(NotSigned.into()));
     }
 
+    //= docs/sealed.md#joining-rosters
+    //= type=test
+    //# Whoever has a roster MUST take another one only if the pinned key has signed it and its version is higher.
     #[test]
     fn only_a_higher_version_of_the_pinned_cluster_replaces_one() {
         let sign = |version, secret: &ClusterSecret| Roster { version, ..roster() }.sign(secret).unwrap();

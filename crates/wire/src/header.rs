@@ -135,6 +135,8 @@ impl RawHeader {
         }
         //= wire-spec.md#3-6-sealed-forms
         //# A receiver that has no sealed mode MUST drop datagrams of forms 1 and 2 as `unknown_form`.
+        //= docs/sealed.md#who-has-which-key
+        //# A side that has no key MUST drop datagrams of forms 1 and 2 as `unknown_form`.
         if raw.form != form as u8 {
             return Err(DropReason::UnknownForm(raw.form));
         }

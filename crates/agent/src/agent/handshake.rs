@@ -215,6 +215,8 @@ impl Agent {
         };
         //= wire-spec.md#10-2-agreeing-on-a-version
         //# An agent MUST end a handshake whose WELCOME names a version outside the range of its HELLO.
+        //= docs/sealed.md#the-handshake
+        //# An agent MUST end the handshake unless the version in WELCOME's payload is the highest in both ranges.
         if welcome.version != VERSION {
             return self.no_session_here(OpError::Refused(RefuseReason::Version), 0);
         }

@@ -79,6 +79,8 @@ impl Agent {
         if self.answer_to(refuse.handshake, refuse.echo).is_none() {
             return self.dropped(Dropped::StrayHandshake);
         }
+        //= docs/sealed.md#the-handshake
+        //# They MUST change only when an agent acts, never what it believes of a lease, a session or a version.
         // Whoever knows the server's key can say so: it is a reason to wait, and none to give up.
         self.no_session_here(OpError::Refused(reason), refuse.retry_ms.max(REFUSED_MS));
     }

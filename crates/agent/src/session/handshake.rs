@@ -250,6 +250,8 @@ impl Handshake {
             keys.ask(self.handshake, packet, buf);
             return Some(self.address);
         };
+        //= docs/sealed.md#the-handshake
+        //# An agent that is answered CHALLENGE again MUST begin anew, with another `handshake` and another ephemeral key.
         if self.open.is_empty() {
             self.open_from = packet;
             let Self { handshake, open, .. } = self;

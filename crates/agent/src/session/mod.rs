@@ -232,6 +232,8 @@ impl Sessions {
 
     /// This agent may be a copy of one that goes on under the same numbers: nothing more is sent in any session but the present one.
     pub(crate) fn abandon(&mut self, timers: &mut Timers) {
+        //= docs/sealed.md#ended-sessions-clones-key-log
+        //# A side that notices that it may be a copy MUST send nothing more in its sessions, not even END_SESSION, and open others.
         for session in self.table.iter_mut().filter(|session| !session.is_present()) {
             session.state = SessionState::Abandoned;
             timers.cancel(Timer::Former(session.id));

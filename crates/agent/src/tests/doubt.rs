@@ -214,6 +214,9 @@ fn a_nack_in_the_midst_of_a_verification_makes_it_a_handshake_that_names_the_ses
     assert!(script.events().contains(&Script::told(&locked, LockEvent::Lost)));
 }
 
+//= docs/sealed.md#ended-sessions-clones-key-log
+//= type=test
+//# A side that notices that it may be a copy MUST send nothing more in its sessions, not even END_SESSION, and open others.
 #[test]
 fn an_agent_that_may_be_a_copy_sends_nothing_more_in_its_session_and_names_it_lost_in_the_next() {
     let mut script = Script::open(Config::default());

@@ -109,6 +109,9 @@ fn packet(datagram: &[u8]) -> u64 {
     u64::from_be_bytes(datagram[12..20].try_into().unwrap())
 }
 
+//= docs/sealed.md#the-handshake
+//= type=test
+//# A retransmitted OPEN or RESUME MUST have the same bytes as the first but for `packet` and mac1.
 #[test]
 fn open_that_is_sent_again_has_the_same_bytes_but_for_its_number_and_check() {
     let mut shaking = Shaking::new();
@@ -124,6 +127,9 @@ fn open_that_is_sent_again_has_the_same_bytes_but_for_its_number_and_check() {
     }
 }
 
+//= docs/sealed.md#the-handshake
+//= type=test
+//# An agent that is answered CHALLENGE again MUST begin anew, with another `handshake` and another ephemeral key.
 #[test]
 fn open_that_is_answered_by_a_cookie_is_followed_by_another_handshake_under_another_key() {
     let mut shaking = Shaking::new();
@@ -139,6 +145,9 @@ fn open_that_is_answered_by_a_cookie_is_followed_by_another_handshake_under_anot
     assert_ne!(second.ephemeral, first.ephemeral);
 }
 
+//= docs/sealed.md#the-handshake
+//= type=test
+//# An agent MUST end the handshake unless the version in WELCOME's payload is the highest in both ranges.
 #[test]
 fn session_in_another_version_than_the_highest_of_both_is_not_taken() {
     for (version, form) in [(1, Some(Form::Record)), (2, None), (0, None)] {
@@ -182,6 +191,9 @@ fn cookie_for_another_handshake_or_for_what_was_answered_before_is_none() {
     assert_eq!(shaking.form(), None);
 }
 
+//= docs/sealed.md#the-handshake
+//= type=test
+//# They MUST change only when an agent acts, never what it believes of a lease, a session or a version.
 #[test]
 fn refusal_that_anybody_can_make_puts_off_and_ends_nothing() {
     for reason in [SealedRefusal::Version, SealedRefusal::Busy, SealedRefusal::Stopping] {

@@ -11,6 +11,10 @@ fn here() -> SocketAddr {
     "192.0.2.1:1000".parse().unwrap()
 }
 
+//= docs/sealed.md#the-handshake
+//= type=test
+//# A cookie MUST be good for one Diffie-Hellman, for one address and port, one `handshake` and one start of the server, and for 10 s at
+//# most.
 #[test]
 fn a_cookie_is_taken_once_from_its_sender_and_handshake() {
     let mut cookies = Cookies::new([1; 16], START);
@@ -30,6 +34,10 @@ fn a_cookie_is_taken_once_from_its_sender_and_handshake() {
     assert_eq!(cookies.take(START, mapped, 7, &cookie), Worth::Used, "one address has two spellings");
 }
 
+//= docs/sealed.md#the-handshake
+//= type=test
+//# A cookie MUST be good for one Diffie-Hellman, for one address and port, one `handshake` and one start of the server, and for 10 s at
+//# most.
 #[test]
 fn a_cookie_ages_and_is_never_good_twice_while_sets_take_turns() {
     for taken_after in [Duration::ZERO, COOKIE_LIFE / 2, COOKIE_LIFE - MOMENT] {

@@ -193,6 +193,9 @@ fn a_side_that_heard_nothing_in_its_generation_follows_to_the_next() {
     assert_eq!(server.keys.generation(), 2);
 }
 
+//= docs/sealed.md#generations
+//= type=test
+//# A side for which 2^36 records did not open under one key MUST end the session: the server by D, the agent by abandoning it.
 #[test]
 fn forged_records_wear_a_generation_out_and_then_the_session() {
     let limits = Limits { packets: u64::MAX, failed_soft: 3, failed: 5, ..Limits::DEFAULT };
@@ -234,6 +237,10 @@ fn plain_sessions_are_left_to_the_checksum() {
     assert_eq!((sealer.form(), sealer.is_worn_out(&cipher)), (Form::Plain, false));
 }
 
+//= docs/sealed.md#records-form-1
+//= type=test
+//# A sender MUST NOT seal two texts under one packet number in a session, also not for copies to former addresses; numbers go on through
+//# all generations.
 #[test]
 #[should_panic(expected = "is sealed after")]
 fn a_number_is_never_sealed_twice() {

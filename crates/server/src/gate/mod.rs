@@ -198,6 +198,8 @@ impl Gate {
             return Entered::Busy;
         }
         let Brought { handshake, cookie, begins, secret } = brought;
+        //= docs/sealed.md#the-handshake
+        //# A server MUST verify mac1 and the cookie before it computes a Diffie-Hellman.
         match self.cookies.take(self.time(now), path.remote, handshake, &cookie) {
             Worth::Good => {}
             Worth::Used if bugs::is(Bug::S4) => {}

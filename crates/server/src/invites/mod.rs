@@ -76,6 +76,9 @@ impl Invites {
     /// The time by which invites expire, in seconds since 1970: what the wall clock shows, or what it has shown and the time since.
     pub fn clock(&mut self, now: Instant, wall_s: u64) -> u64 {
         let since = now.since(self.clock_at);
+        //= docs/sealed.md#joining-rosters
+        //# An invite MUST expire by the largest time that the server's wall clock has shown and the time since, also over restarts; no
+        //# copy of a store has invites.
         let went = self.clock_s + since.as_secs();
         if wall_s >= went {
             (self.clock_s, self.clock_at) = (wall_s, now);
@@ -133,6 +136,9 @@ impl Invites {
     #[must_use]
     pub fn judge(&self, id: InviteId, key: &[u8; 32]) -> Judgement {
         let Some(invite) = self.known.get(&id) else { return Judgement::Unknown };
+        //= docs/sealed.md#joining-rosters
+        //# The same key MUST be answered alike again until the invite expires; another key MUST NOT be registered beyond the uses of the
+        //# invite.
         if let Some(before) = invite.used.iter().find(|before| before.key == *key) {
             return Judgement::Again(before.principal);
         }

@@ -33,6 +33,9 @@ fn later(s: u64) -> Instant {
     Instant::new(ns, ns)
 }
 
+//= docs/sealed.md#joining-rosters
+//= type=test
+//# The same key MUST be answered alike again until the invite expires; another key MUST NOT be registered beyond the uses of the invite.
 #[test]
 fn an_invite_is_for_one_key_which_may_ask_again() {
     let mut invites = invites(1);
@@ -53,6 +56,10 @@ fn hosts_of_one_invite_are_numbered() {
     assert!(names(&three).count() >= 3, "a name that is taken is passed over");
 }
 
+//= docs/sealed.md#joining-rosters
+//= type=test
+//# An invite MUST expire by the largest time that the server's wall clock has shown and the time since, also over restarts; no copy of a
+//# store has invites.
 #[test]
 fn a_clock_that_is_set_back_and_a_restart_prolong_nothing() {
     let mut invites = invites(1);

@@ -227,6 +227,8 @@ impl Principals {
     /// EINVAL: no name; EEXIST: the name or the key is taken, also by one that was revoked (its key); ENOSPC: there are too many.
     pub fn add(&mut self, name: &[u8], key: Option<[u8; 32]>, operator: bool) -> Result<(PrincipalId, &PrincipalRecord), Status> {
         check_name(name)?;
+        //= docs/sealed.md#joining-rosters
+        //# The first key MUST NOT be registered for another principal.
         let taken = key.is_some_and(|key| self.keys.contains_key(&key));
         if taken || self.named(name).is_some() {
             return Err(Status::EEXIST);
@@ -299,6 +301,8 @@ impl Principals {
         }
         let record = &mut self.known.get_mut(&who).filter(|known| !known.record.revoked).ok_or(Status::ENOENT)?.record;
         let (former, first) = record.key.zip(record.identity()).ok_or(Status::ENOENT)?;
+        //= docs/sealed.md#joining-rosters
+        //# The first key MUST NOT be registered for another principal.
         if let Some(oldest) = record.rotated.map(|rotated| rotated.former).filter(|oldest| *oldest != first) {
             self.keys.remove(&oldest);
         }

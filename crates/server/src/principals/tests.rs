@@ -64,6 +64,9 @@ fn cache_locks_are_what_may_be_done_under_them() {
     }
 }
 
+//= docs/sealed.md#joining-rosters
+//= type=test
+//# The first key MUST NOT be registered for another principal.
 #[test]
 fn names_and_keys_are_of_one_and_keys_for_ever() {
     let mut table = Principals::default();

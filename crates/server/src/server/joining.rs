@@ -163,6 +163,9 @@ impl Server {
     /// [`NotJoined`]: it is not registered, and nothing is spent.
     pub(crate) fn join_key(&mut self, id: InviteId, key: [u8; 32], from: IpAddr) -> Result<Joined, NotJoined> {
         self.tend_invites();
+        //= docs/sealed.md#joining-rosters
+        //# The same key MUST be answered alike again until the invite expires; another key MUST NOT be registered beyond the uses of the
+        //# invite.
         if let Some(known) = self.registered(&key) {
             let rotates = self.invites.get(id).and_then(|invite| invite.rotates);
             let of_another = known.is_ok_and(|joined| rotates.is_some_and(|who| who != joined.principal));
@@ -219,6 +222,8 @@ impl Server {
         let principal = self.principals.of_key(key)?;
         let now_s = self.clock_s();
         // A key that was followed by another one and is good no more is as good as revoked.
+        //= docs/sealed.md#joining-rosters
+        //# A revoked key MUST NOT be registered again.
         let revoked = self.principals.get(principal).is_none_or(|record| record.revoked || !record.takes(key, now_s));
         // Whatever has registered it is in the newest batch or before.
         Some(if revoked { Err(NotJoined::Revoked) } else { Ok(Joined { principal, batch: self.newest_batch() }) })
@@ -250,6 +255,8 @@ impl Server {
             return Ok(Joined { principal: who, batch: self.store.open_batch() });
         }
         let name = names(&invite).find(|name| self.principals.named(name.as_bytes()).is_none()).ok_or(Status::EEXIST)?;
+        //= docs/sealed.md#joining-rosters
+        //# A server MUST register the key and spend the invite in one transaction, and answer when it is durable.
         let principal = self.register(name.as_bytes(), key, invite.operator, &invite.rights)?;
         info!("{}: principal {} is \"{name}\", by invite {id} from {from}", self.who, principal.0);
         invite.used.push(InviteUse { key, principal, at_s: self.clock_s(), from });

@@ -40,6 +40,8 @@ impl Server {
         if sealer.form() != envelope.form {
             return self.stranger(path, header, bytes.len());
         }
+        //= docs/sealed.md#the-handshake
+        //# A server MUST NOT execute a request before it came in a record.
         let Ok(messages) = sealer.open(cipher, now.uptime(), bytes, text) else {
             return self.drop_datagram(path, Dropped::NotAuthentic);
         };
@@ -62,6 +64,9 @@ impl Server {
             Freshness::Stale => return self.drop_datagram(path, Dropped::StalePacket),
             Freshness::Ahead => return self.drop_datagram(path, Dropped::PacketAhead),
         }
+        //= docs/sealed.md#the-handshake
+        //# The first record of an agent MUST begin with CONFIRM; a half-open session takes no other, unless it was opened [to
+        //# join](#joining-rosters).
         if let Some(joiner) = half.sealed.as_ref().and_then(|sealed| sealed.joiner) {
             return self.joining_record(path, (header.session, header.packet), joiner, &datagram);
         }

@@ -74,6 +74,8 @@ impl Server {
         //# HINT, CHALLENGE and REFUSE MUST NOT be sent in answer to a datagram of a server.
         //= wire-spec.md#11-8-security
         //# A side that has a key configured MUST NOT act on a plain datagram, in either role.
+        //= docs/sealed.md#who-has-which-key
+        //# A side that has a key MUST NOT send or act on a datagram of form 0, in either role.
         let envelope = match self.form() {
             Form::Plain => Envelope::at_server(bytes),
             _ if Form::named(bytes) == Some(Form::Handshake) => return self.sealed_handshake(path, bytes),

@@ -77,6 +77,8 @@ impl Server {
             // The decoder lets no server's through.
             _ => return,
         };
+        //= docs/sealed.md#the-handshake
+        //# A server MUST verify mac1 and the cookie before it computes a Diffie-Hellman.
         let Some(check) = self.gate.as_ref().and_then(|gate| gate.check(id, bytes)).cloned() else {
             return self.drop_datagram(path, Dropped::NotAuthentic);
         };
@@ -102,6 +104,9 @@ impl Server {
     /// A session that may be resumed now, by whoever has its secret.
     fn resumable(&self, id: SessionId) -> Option<&Session> {
         let session = self.sessions.find(id).and_then(|key| self.sessions.get(key))?;
+        //= docs/sealed.md#resumption
+        //# A server MUST look up the key's rights and revocation when it takes RESUME and when it offers a session, and answer REFUSE
+        //# (resume) to one of a session that is unknown or has ended, or of a key that is revoked.
         let is_over = matches!(session.standing(), Standing::Ending { .. } | Standing::Ended { .. }) && !bugs::is(Bug::R21);
         (!is_over && (!self.is_revoked(session.principal) || bugs::is(Bug::R20))).then_some(session)
     }
@@ -190,6 +195,8 @@ impl Server {
     fn principal_of_resumed(&self, former: SessionId, payload: &[u8]) -> Option<PrincipalId> {
         let (session, payload) = (self.resumable(former)?, OpenPayload::of(payload).ok()?);
         let identity = self.principals.get(session.principal)?.identity().map(PublicKey::from_bytes)?;
+        //= docs/sealed.md#resumption
+        //# The instance and incarnation in the payload MUST be those of the session; else RESUME is dropped.
         let is_same = identity.agent(payload.instance) == session.agent && payload.incarnation == session.incarnation;
         is_same.then_some(session.principal)
     }
@@ -242,6 +249,9 @@ impl Server {
                 return self.drop_job(id, path, Dropped::OldHandshake);
             }
             Ok(principal) => {
+                //= docs/sealed.md#the-handshake
+                //# OPEN and WELCOME MUST NOT end, supersede or renew anything, nor leave anything durable: a recording of OPEN can be sent
+                //# by anybody.
                 let mut half = HalfOpen { sealed: Some(Box::new(welcomed)), ..self.half_open_of(path, &hello, cookie) };
                 half.opening.principal = principal;
                 if bugs::is(Bug::H4) {

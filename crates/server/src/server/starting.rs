@@ -171,6 +171,9 @@ impl Server {
             self.store.put(Key::StartKey(start), None);
         }
         if let Some(key) = self.start_keys.own() {
+            //= docs/sealed.md#resumption
+            //# The key of a start MUST be durable before the server answers, and as long as a session of that start can be resumed; it is
+            //# deleted in the transaction that ends the last one.
             self.store.put(Key::StartKey(self.identity.incarnation), Some(store::start_key_to_bytes(key).into()));
         }
     }

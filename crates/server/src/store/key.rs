@@ -241,6 +241,9 @@ impl Key {
     /// a restore would revive it.
     #[must_use]
     pub fn is_copied(bytes: &[u8]) -> bool {
+        //= docs/sealed.md#joining-rosters
+        //# An invite MUST expire by the largest time that the server's wall clock has shown and the time since, also over restarts; no
+        //# copy of a store has invites.
         !matches!(bytes.first(), Some(&(INVITE | START_KEY)))
     }
 
@@ -304,6 +307,10 @@ mod tests {
         }
     }
 
+    //= docs/sealed.md#joining-rosters
+    //= type=test
+    //# An invite MUST expire by the largest time that the server's wall clock has shown and the time since, also over restarts; no copy of
+    //# a store has invites.
     #[test]
     fn all_but_secrets_is_copied() {
         assert!(!Key::is_copied(&Key::Invite(InviteId(7)).to_bytes()) && !Key::is_copied(&Key::StartKey(7).to_bytes()));

@@ -24,6 +24,9 @@ fn read(kind: SealedKind, bytes: &[u8]) -> Result<SealedDatagram, DropReason> {
     }
 }
 
+//= docs/sealed.md#who-has-which-key
+//= type=test
+//# A side that has no key MUST drop datagrams of forms 1 and 2 as `unknown_form`.
 #[test]
 fn every_kind_has_a_sample_of_its_length_that_is_read_as_it_was_written() {
     let samples = sealed_samples();

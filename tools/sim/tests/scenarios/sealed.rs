@@ -39,6 +39,9 @@ fn phase(s: &Script, agent: &Agent) -> bool {
 /// Somebody on the path counts the packet number of A's record up, and sends it in A's name and from elsewhere. A server that acts on it
 /// executes what nobody asked for; one that notes its number drops A's own next record as a copy; one that believes where it comes from
 /// answers there.
+//= docs/sealed.md#records-form-1
+//= type=test
+//# A record that does not open MUST change nothing but counters: it is not answered, moves no address and is not logged.
 #[test]
 fn record_that_does_not_open_changes_nothing() {
     let (s, [a]) = Setting::default().sealed().files(["/f"]).agents(["a"]);
@@ -108,6 +111,9 @@ fn revoked_key_loses_its_locks_after_t_and_opens_nothing() {
 
 /// Somebody who knows the server's key, and sees A's datagrams, says that the server knows of no session, wants another cookie, speaks
 /// another version, is stopping. A asks the server, later than it might, and keeps what it holds.
+//= docs/sealed.md#the-handshake
+//= type=test
+//# They MUST change only when an agent acts, never what it believes of a lease, a session or a version.
 #[test]
 fn what_anybody_can_say_ends_nothing() {
     let (s, [a, b]) = Setting::default().sealed().files(["/jobs/nightly"]).agents(["a", "b"]);
@@ -158,6 +164,9 @@ fn welcome_held_back_until_a_later_open_is_sent_renews_nothing() {
 }
 
 /// All that went by comes again, in either direction and from elsewhere: before and after WELCOME, OPENED, a lock, a restart, the end.
+//= docs/sealed.md#the-handshake
+//= type=test
+//# OPEN and WELCOME MUST NOT end, supersede or renew anything, nor leave anything durable: a recording of OPEN can be sent by anybody.
 #[test]
 fn whatever_comes_again_changes_nothing() {
     let (s, [a]) = Setting::default().sealed().files(["/jobs/nightly"]).agents(["a"]);
@@ -260,6 +269,9 @@ fn side_that_hears_nothing_stays_in_its_generation() {
 
 /// Somebody on the path sends forgeries until one of them might open: the server ends the session as any that failed, by D and T, the
 /// agent abandons it. What was held goes to nobody before T.
+//= docs/sealed.md#generations
+//= type=test
+//# A side for which 2^36 records did not open under one key MUST end the session: the server by D, the agent by abandoning it.
 #[test]
 fn forgeries_without_number_end_the_session() {
     let settings = SealedSettings { failed: 10, ..SealedSettings::default() };

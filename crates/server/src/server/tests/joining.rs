@@ -45,6 +45,9 @@ impl World {
     }
 }
 
+//= docs/sealed.md#joining-rosters
+//= type=test
+//# The same key MUST be answered alike again until the invite expires; another key MUST NOT be registered beyond the uses of the invite.
 #[test]
 fn who_joins_is_a_principal_with_the_rights_of_the_invite_and_is_told_the_same_again() {
     let mut world = World::new();
@@ -64,6 +67,9 @@ fn who_joins_is_a_principal_with_the_rights_of_the_invite_and_is_told_the_same_a
 }
 
 /// The server dies at each number of durable batches, and the host asks again.
+//= docs/sealed.md#joining-rosters
+//= type=test
+//# A server MUST register the key and spend the invite in one transaction, and answer when it is durable.
 #[test]
 fn a_crash_leaves_both_the_key_and_its_use_or_neither() {
     for durable in [false, true] {
@@ -87,6 +93,9 @@ fn a_crash_leaves_both_the_key_and_its_use_or_neither() {
     }
 }
 
+//= docs/sealed.md#joining-rosters
+//= type=test
+//# A revoked key MUST NOT be registered again.
 #[test]
 fn a_revoked_key_does_not_join_again() {
     let mut world = World::new();

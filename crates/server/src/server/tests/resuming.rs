@@ -1,8 +1,9 @@
 //! RESUME: who may take up a session of before the start, or of now, without its agent's key.
 
 use super::sealed::{Peer, Sealed, keep_alive};
-use crate::Dropped;
-use crate::store::Key;
+use crate::store::tests::disk::Disk;
+use crate::store::{Key, StoreEvent};
+use crate::{Config, Dropped};
 use alloc::vec::Vec;
 use cistern_seal::Psk;
 use cistern_wire::sealed::{OpenStatus, SealedDatagram, SealedHandshake, SealedKind, SealedRefusal};
@@ -58,6 +59,34 @@ fn a_session_of_before_the_start_is_resumed_and_reclaimed() {
     assert_eq!(row.agent, peer.agent(), "who it is follows from the record");
 }
 
+//= docs/sealed.md#resumption
+//= type=test
+//# The key of a start MUST be durable before the server answers, and as long as a session of that start can be resumed; it is deleted in
+//# the transaction that ends the last one.
+//= docs/sealed.md#resumption
+//= type=test
+//# The key of a start MUST be durable before the server answers, and as long as a session of that start can be resumed; it is deleted in
+//# the transaction that ends the last one.
+#[test]
+fn nothing_is_answered_before_the_key_of_the_start_is_durable() {
+    let (mut server, mut peer) = (Sealed::starting(Disk::default(), Config { volatile: true, ..Config::default() }, 7), Peer::new(1));
+    server.world.stalled = true;
+    for _ in 0..3 {
+        server.turn();
+        while !server.world.disk.asked.is_empty() {
+            let loaded = server.world.disk.give(0);
+            server.world.server.store_event(server.world.now, StoreEvent::Loaded(loaded));
+        }
+    }
+    let ask = peer.ask();
+    assert!(server.say(peer.path, &ask).is_empty());
+    assert_eq!((start_keys(&server), server.world.disk.batches.len()), (Vec::new(), 1));
+    server.world.stalled = false;
+    server.turn();
+    assert_eq!(start_keys(&server), [1]);
+    assert!(!server.say(peer.path, &ask).is_empty());
+}
+
 #[test]
 fn the_key_of_a_start_is_kept_until_its_last_session_is_over() {
     let (mut server, mut first, mut second) = (Sealed::new(), Peer::new(1), Peer::new(2));
@@ -96,6 +125,10 @@ fn a_live_session_goes_on_when_its_agent_resumes_it() {
     assert_eq!(server.world.server.stats().resumed, 0, "nothing was opened");
 }
 
+//= docs/sealed.md#resumption
+//= type=test
+//# A server MUST look up the key's rights and revocation when it takes RESUME and when it offers a session, and answer REFUSE (resume) to
+//# one of a session that is unknown or has ended, or of a key that is revoked.
 #[test]
 fn a_revoked_key_resumes_nothing() {
     let (mut server, mut peer) = (Sealed::new(), Peer::new(1));
@@ -113,6 +146,10 @@ fn a_revoked_key_resumes_nothing() {
     is_refused(&mut server.restart(), &mut peer);
 }
 
+//= docs/sealed.md#resumption
+//= type=test
+//# A server MUST look up the key's rights and revocation when it takes RESUME and when it offers a session, and answer REFUSE (resume) to
+//# one of a session that is unknown or has ended, or of a key that is revoked.
 #[test]
 fn an_ended_session_is_not_resumed() {
     let (mut server, mut peer) = (Sealed::new(), Peer::new(1));
@@ -131,6 +168,9 @@ fn what_was_restored_from_a_copy_is_not_resumed() {
     is_refused(&mut server.restart(), &mut peer);
 }
 
+//= docs/sealed.md#resumption
+//= type=test
+//# The instance and incarnation in the payload MUST be those of the session; else RESUME is dropped.
 #[test]
 fn who_has_not_the_secret_or_is_another_resumes_nothing() {
     let (mut server, mut peer, mut other) = (Sealed::new(), Peer::new(1), Peer::new(2));
@@ -147,5 +187,9 @@ fn who_has_not_the_secret_or_is_another_resumes_nothing() {
     assert!(resume(&mut server, &mut peer).is_empty(), "another instance of its key");
     assert_eq!(server.dropped(Dropped::BadHello), 1);
     peer.instance = instance;
+    peer.incarnation += 1;
+    assert!(resume(&mut server, &mut peer).is_empty(), "another incarnation of its agent");
+    assert_eq!(server.dropped(Dropped::BadHello), 2);
+    peer.incarnation -= 1;
     is_resumed(&mut server, &mut peer);
 }

@@ -58,13 +58,18 @@ impl Sealed {
 
     /// Started on what an earlier one left on its disk; its seed makes the key of its start, too.
     fn on(disk: Disk, config: Config, seed: u8) -> Self {
-        let mut world = World::starting(disk, config.clone(), seed);
-        let server = Server::new(world.now, 1, STORE, config, [seed; 32]).unwrap();
-        world.server = server.sealed(&[server_key().public()], StartKey::from_bytes([seed; 32]), Cipher::default());
-        let mut sealed = Self { world, worker: Worker::new([server_key()]), entropy: 100, sent: Vec::new() };
+        let mut sealed = Self::starting(disk, config, seed);
         sealed.turn();
         assert!(sealed.world.server.is_serving());
         sealed
+    }
+
+    /// A server that has read nothing yet.
+    pub(super) fn starting(disk: Disk, config: Config, seed: u8) -> Self {
+        let mut world = World::starting(disk, config.clone(), seed);
+        let server = Server::new(world.now, 1, STORE, config, [seed; 32]).unwrap();
+        world.server = server.sealed(&[server_key().public()], StartKey::from_bytes([seed; 32]), Cipher::default());
+        Self { world, worker: Worker::new([server_key()]), entropy: 100, sent: Vec::new() }
     }
 
     /// The server's process dies, and another one takes its place.
@@ -136,6 +141,7 @@ impl Sealed {
 pub(super) struct Peer {
     number: u8,
     pub(super) instance: AgentId,
+    pub(super) incarnation: u64,
     pub(super) path: Path,
     holder: KeyHolder<Box<dyn FnMut() -> Entropy>>,
     pub(super) handshake: u64,
@@ -159,6 +165,7 @@ impl Peer {
         Self {
             number,
             instance: cistern_wire::open_payload_sample().instance,
+            incarnation: cistern_wire::open_payload_sample().incarnation,
             path: Path::to(SocketAddr::from(([192, 0, 2, number], 4_000))),
             holder: KeyHolder::new(SecretKey::from_bytes([number + 10; 32]), draw),
             handshake: 1_000 * u64::from(number),
@@ -187,7 +194,7 @@ impl Peer {
         bytes
     }
 
-    fn ask(&mut self) -> Vec<u8> {
+    pub(super) fn ask(&mut self) -> Vec<u8> {
         let (handshake, key_id) = (self.handshake, KeyId::of(&server_key().public()).0);
         self.write(SealedAsk { handshake, key_id, room: Zeros, mac1: [0; MAC_LEN] })
     }
@@ -209,7 +216,8 @@ impl Peer {
             SealedOpen { handshake, key_id, cookie, psk_id, ephemeral: [0; 32], agent_key: [0; 48], payload: [0; 216], mac1: [0; MAC_LEN] };
         let mut bytes = self.write(open);
         let sample = cistern_wire::open_payload_sample();
-        let payload: [u8; OpenPayload::OPEN_LEN] = OpenPayload { label: Bytes8(b"peer"), instance: self.instance, ..sample }.padded();
+        let payload: [u8; OpenPayload::OPEN_LEN] =
+            OpenPayload { label: Bytes8(b"peer"), instance: self.instance, incarnation: self.incarnation, ..sample }.padded();
         let server = server_key().public();
         let message = self.holder.begin(&Beginning::Open(&server, psk), &prologue(&bytes).unwrap(), &payload).unwrap();
         bytes[SealedKind::Open.message().unwrap()].copy_from_slice(&message);
@@ -223,7 +231,8 @@ impl Peer {
         let resume = SealedResume { handshake, key_id, cookie, former, ephemeral: [0; 32], payload: [0; 208], mac1: [0; MAC_LEN] };
         let mut bytes = self.write(resume);
         let sample = cistern_wire::open_payload_sample();
-        let payload: [u8; OpenPayload::RESUME_LEN] = OpenPayload { label: Bytes8(b"peer"), instance: self.instance, ..sample }.padded();
+        let payload: [u8; OpenPayload::RESUME_LEN] =
+            OpenPayload { label: Bytes8(b"peer"), instance: self.instance, incarnation: self.incarnation, ..sample }.padded();
         let message = self.holder.begin(&Beginning::Resume(&self.secret), &prologue(&bytes).unwrap(), &payload).unwrap();
         bytes[SealedKind::Resume.message().unwrap()].copy_from_slice(&message);
         FirstCheck::of(&server_key().public()).complete(&mut bytes);
@@ -365,6 +374,9 @@ fn a_cookie_pays_for_one_diffie_hellman_and_a_repetition_gets_the_same_welcome()
     assert_eq!(server.dropped(Dropped::CookieUsed), 2);
 }
 
+//= docs/sealed.md#the-handshake
+//= type=test
+//# A server MUST verify mac1 and the cookie before it computes a Diffie-Hellman.
 #[test]
 fn nothing_is_computed_for_who_does_not_know_the_key_or_has_no_cookie() {
     let (mut server, mut peer) = (Sealed::new(), Peer::new(1));
@@ -397,6 +409,12 @@ fn nothing_is_computed_for_who_does_not_know_the_key_or_has_no_cookie() {
 //= wire-spec.md#11-8-security
 //= type=test
 //# A side that has a key configured MUST NOT act on a plain datagram, in either role.
+//= docs/sealed.md#the-handshake
+//= type=test
+//# A server MUST NOT execute a request before it came in a record.
+//= docs/sealed.md#records-form-1
+//= type=test
+//# A record that does not open MUST change nothing but counters: it is not answered, moves no address and is not logged.
 #[test]
 fn what_does_not_open_changes_nothing_and_is_not_answered() {
     let (mut server, mut peer) = (Sealed::new(), Peer::new(1));
@@ -498,6 +516,10 @@ fn to_join(server: &mut Sealed, peer: &mut Peer) {
     assert_eq!(peer.welcomed(&welcome), OpenStatus::Opened, "whether it may join is told to its JOIN");
 }
 
+//= docs/sealed.md#the-handshake
+//= type=test
+//# The first record of an agent MUST begin with CONFIRM; a half-open session takes no other, unless it was opened [to
+//# join](#joining-rosters).
 #[test]
 fn a_key_joins_in_a_session_that_is_good_for_nothing_else() {
     let (mut server, mut peer, mut late) = (inviting(), Peer::new(20), Peer::new(21));
