@@ -49,14 +49,14 @@ fn fits(evidence: &Evidence<'_>, event: &Event, answer: &Answer, frame: u64, pas
 
 /// The cookie that a HELLO brings was given to it: to its address, and to its agent.
 fn cookie(handshake: &Handshake, hello: &Helloed, event: &Event, frame: u64, court: &mut Court) {
-    let given = || handshake.cookies.iter().filter(|(cookie, ..)| *cookie == hello.cookie);
+    let given = || handshake.cookies.iter().filter(|given| given.cookie == hello.cookie);
     let fault = if !hello.has_cookie {
         "WELCOME answers a HELLO without a cookie".to_owned()
-    } else if given().any(|(_, to, agent)| *to == hello.from && *agent == Some(hello.agent)) {
+    } else if given().any(|given| given.to == hello.from && given.agent == Some(hello.agent)) {
         return court.kept(Rule::Cookie);
-    } else if given().any(|(_, to, agent)| *to == hello.from && agent.is_none()) || given().next().is_none() {
+    } else if given().any(|given| given.to == hello.from && given.agent.is_none()) || given().next().is_none() {
         return court.open(Rule::Cookie, Why::Late);
-    } else if given().any(|(_, to, _)| *to == hello.from) {
+    } else if given().any(|given| given.to == hello.from) {
         format!("the cookie of {} was given to another agent", hello.from)
     } else {
         format!("the cookie of {} was given to another address", hello.from)

@@ -268,6 +268,15 @@ pub(crate) struct Helloed {
     pub(crate) max_datagram: u16,
 }
 
+/// A cookie of a CHALLENGE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GivenCookie {
+    pub(crate) cookie: u64,
+    pub(crate) to: SocketAddr,
+    /// The agent, and its incarnation, if the HELLO was seen.
+    pub(crate) agent: Option<(AgentId, u64)>,
+}
+
 /// A handshake.
 #[derive(Clone, Debug)]
 pub struct Handshake {
@@ -284,8 +293,7 @@ pub struct Handshake {
     /// By packet number and address: somebody else may have sent a copy.
     pub(crate) hellos: BTreeMap<(u64, SocketAddr), Helloed>,
     pub(crate) more: bool,
-    /// Cookies given, to which address, and to which agent, if its HELLO was seen.
-    pub(crate) cookies: Vec<(u64, SocketAddr, Option<(AgentId, u64)>)>,
+    pub(crate) cookies: Vec<GivenCookie>,
     /// Whether more were given than are remembered.
     pub(crate) more_cookies: bool,
 }
@@ -312,7 +320,7 @@ impl Handshake {
 
     /// Takes the cookie of a CHALLENGE that echoes a HELLO.
     pub(crate) fn cookie(&mut self, cookie: u64, to: SocketAddr, echo: u64) {
-        let given = (cookie, to, self.hello_at(echo, to).map(|hello| hello.agent));
+        let given = GivenCookie { cookie, to, agent: self.hello_at(echo, to).map(|hello| hello.agent) };
         if self.cookies.contains(&given) {
             return;
         }
