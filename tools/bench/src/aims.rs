@@ -222,6 +222,14 @@ const AIMS: &[Aim] = &[
     ),
     aim("P11", "a victim beside an attacker, p99, ms", AtMost, 50.0, From::Run("attacked", is_attacked, "p99_ms")),
     aim("P11", "the same: leases lost", AtMost, 0.0, From::Run("attacked", is_attacked, "leases_lost")),
+    aim(
+        "P11",
+        "10,000 agents back after a restart, sealed too, last of all: ours / T",
+        AtMost,
+        1.0,
+        From::Run("restart", is_usual, "all_over_bound"),
+    ),
+    aim("P11", "the same: locks lost", AtMost, 0.0, From::Run("restart", is_usual, "locks_lost")),
 ];
 
 /// The load of the lock that is held here and taken again, each call with a reading of the clocks.
@@ -256,6 +264,11 @@ fn is_beside_redis(load: &str) -> bool {
 /// A victim, and not one that was left alone.
 fn is_attacked(load: &str) -> bool {
     !load.ends_with("alone")
+}
+
+/// Agents that come back as they would, and not by OPEN alone.
+fn is_usual(load: &str) -> bool {
+    load != crate::restart::OPEN_ALONE
 }
 
 fn is_idle(load: &str) -> bool {

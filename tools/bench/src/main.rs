@@ -34,6 +34,7 @@ mod peers;
 mod progress;
 mod renewals;
 mod report;
+mod restart;
 mod scale;
 mod section;
 mod sends;
@@ -93,6 +94,9 @@ struct Args {
     /// failover: lease periods (100 ms to 60 s)
     #[arg(long, global = true, value_name = "DURATION,...", value_delimiter = ',', default_values = ["100ms", "200ms", "500ms", "2s"], value_parser = lease_ms)]
     lease: Vec<u64>,
+    /// restart: agents, each with an address, a session and a lock (1 to 30000)
+    #[arg(long, global = true, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=30_000))]
+    agents: u32,
     /// durable, peers: a directory on the disk to be measured
     #[arg(long, global = true, value_name = "DIR", default_value = "/var/tmp")]
     dir: PathBuf,
@@ -220,6 +224,8 @@ workloads! {
     Burst, pinned => |args, plan, progress| one(burst::run(args.locks, plan, progress));
     /// A holder that stops, until another has its lock (P7)
     Failover, free => |args, plan, progress| one(failover::run(&args.lease, plan, progress));
+    /// A server that is killed and started again, until all of its agents have their locks again (P11)
+    Restart, free => |args, plan, progress| one(restart::run(args.agents as usize, plan, progress));
     /// Explicit renewals per request, beside the law (P8)
     Renewals, pinned => |_, plan, progress| one(renewals::run(plan, progress));
     /// The same lock, durable write and read on etcd, ZooKeeper and Redis, where they are installed; idle sessions, failovers (P2)

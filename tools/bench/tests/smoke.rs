@@ -262,6 +262,20 @@ fn services_that_are_installed_are_measured_and_others_are_named() {
 }
 
 #[test]
+fn agents_are_back_with_their_locks_after_a_restart() {
+    let report = short("restart", &["--agents", "8"]);
+    let rows = report["sections"][0]["rows"].as_array().expect("a list");
+    assert_eq!(rows.len(), 3, "{rows:?}");
+    for row in rows {
+        for (figure, wanted) in [("agents", 8.0), ("without_lock", 0.0), ("locks_lost", 0.0), ("sessions_lost", 0.0)] {
+            assert!((number(row, figure) - wanted).abs() < 0.5, "{figure}: {row}");
+        }
+        assert!(number(row, "all_s") > 0.0 && number(row, "all_killed_s") > number(row, "all_s"), "{row}");
+    }
+    assert!(number(&rows[2], "resumed") > 7.5, "{:?}", rows[2]);
+}
+
+#[test]
 fn impossible_option_is_refused_in_one_clear_line() {
     let output = bench(&["--rounds", "0"]);
     assert_eq!(output.status.code(), Some(2));

@@ -54,31 +54,36 @@ impl Server {
     /// A server that is to be attacked so, plain or sealed, without captures; it logs to [`Self::log`].
     pub fn attacked(attack: Attack, sealed: bool, lease: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-        let (state, own, store, settings) = (path("server"), path("own"), path("store"), path("cistern.toml"));
+        let settings = dir.path().join("cistern.toml");
         fs::write(&settings, attack.settings()).unwrap();
-        let made =
-            command(CISTERND, &["init", "--json", "--new-cluster", "--state", &state, "--credentials", &own, &store]).output().unwrap();
-        let key = serde_json::from_slice::<Value>(&made.stdout).unwrap_or_else(|_| panic!("{}", said(&made)));
-        let key = sealed.then(|| PublicKey::from_text(key["server"].as_str().unwrap(), Role::Server).unwrap());
-        let mut args = vec!["--lease", lease, "--config", &settings];
-        let on_disk: &[&str] = &["--store", &store, "--store-limit", "256M"];
-        args.extend(if attack.is_durable() { on_disk } else { &["--volatile", "--new-cluster"] });
-        Self::quiet(dir, key, &args)
+        let own = ["--lease", lease, "--config", settings.to_str().unwrap()];
+        Self::quiet(dir, sealed, attack.is_durable(), &own)
     }
 
-    /// What [`Self::attacked`] logs to.
+    /// A server on a store, plain or sealed, without captures, with options of its own; it logs to [`Self::log`].
+    pub fn kept(sealed: bool, args: &[&str]) -> Self {
+        Self::quiet(tempfile::tempdir().unwrap(), sealed, true, args)
+    }
+
+    /// What a server without captures logs to, also when it is started again.
     pub fn log(&self) -> PathBuf {
         self.dir.path().join("log")
     }
 
     /// Without captures; its log is a file.
-    fn quiet(dir: TempDir, key: Option<PublicKey>, args: &[&str]) -> Self {
+    fn quiet(dir: TempDir, sealed: bool, durable: bool, own: &[&str]) -> Self {
         let captures = Captures::none(dir.path());
-        let (state, log) = (dir.path().join("server"), dir.path().join("log"));
-        let mut all = vec!["--listen", "127.0.0.1:0", "--json", "--state", state.to_str().unwrap()];
-        all.extend(if key.is_some() { None } else { Some("--insecure") });
-        all.extend(args);
+        let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+        let (state, store, log) = (path("server"), path("store"), dir.path().join("log"));
+        let made = ["init", "--json", "--new-cluster", "--state", &state, "--credentials", &path("own"), &store];
+        let made = command(CISTERND, &made).output().unwrap();
+        let key = serde_json::from_slice::<Value>(&made.stdout).unwrap_or_else(|_| panic!("{}", said(&made)));
+        let key = sealed.then(|| PublicKey::from_text(key["server"].as_str().unwrap(), Role::Server).unwrap());
+        let mut all = vec!["--listen", "127.0.0.1:0", "--json", "--state", &state];
+        all.extend(if sealed { None } else { Some("--insecure") });
+        let on_disk: &[&str] = &["--store", &store, "--store-limit", "256M"];
+        all.extend(if durable { on_disk } else { &["--volatile", "--new-cluster"] });
+        all.extend(own);
         let place = Place::default();
         let mut daemon = command(CISTERND, &all);
         let process = Daemon::of(&place, daemon.stderr(File::create(log).unwrap()));
@@ -173,7 +178,9 @@ impl Server {
     pub fn start_again(&mut self) {
         let capture = self.captures.switch("server");
         let args: Vec<_> = self.args.iter().chain(&capture).map(String::as_str).collect();
-        self.process = Daemon::start(&self.place, CISTERND, &args);
+        let mut daemon = command(CISTERND, &args);
+        let log = File::options().append(true).open(self.log());
+        self.process = Daemon::of(&self.place, if let Ok(log) = log { daemon.stderr(log) } else { &mut daemon });
     }
 
     /// As [`Self::start_again`], by a shell that first does something.
