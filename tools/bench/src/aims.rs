@@ -266,9 +266,9 @@ fn is_attacked(load: &str) -> bool {
     !load.ends_with("alone")
 }
 
-/// Agents that come back as they would, and not by OPEN alone.
+/// Ten thousand agents that come back as they would, and not by OPEN alone.
 fn is_usual(load: &str) -> bool {
-    load != crate::restart::OPEN_ALONE
+    load.starts_with("10000 agents, ") && !load.ends_with(crate::restart::OPEN_ALONE)
 }
 
 fn is_idle(load: &str) -> bool {

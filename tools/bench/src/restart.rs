@@ -76,7 +76,7 @@ pub(crate) fn run(agents: usize, plan: &Plan, progress: &Progress) -> Result<Sec
         let rounds = rounds.collect::<Result<Vec<_>, _>>()?;
         let spread = |what: fn(&Comeback) -> f64| Spread::of(rounds.iter().map(what)).expect("there is a round");
         section.rows.push(
-            Row::new(way.name())
+            Row::new(format!("{agents} agents, {}", way.name()))
                 .with("down_s", "server down", spread(|round| round.down))
                 .with("t_s", "T", bound.as_secs_f64())
                 .with("agents", "agents", agents as u64)
@@ -96,7 +96,7 @@ pub(crate) fn run(agents: usize, plan: &Plan, progress: &Progress) -> Result<Sec
         );
     }
     Ok(section
-        .note("Half and all are back: from when the server answers again; server down: from the kill until then. T is the length of grace, 2.02 s.")
+        .note("Half and all are back: from when the server answers again; server down: from the kill until then. T is the length of grace.")
         .note("Agents and server share the cores: what agents compute is in these times, and is not where they are hosts of their own."))
 }
 
