@@ -24,6 +24,8 @@ const TICK: Duration = Duration::from_millis(5);
 const READ: Duration = Duration::from_millis(20);
 /// An attack is felt in full after this: whoever keeps what it is asked for has been ended, and its host is known for it.
 const FIRST: Duration = Duration::from_secs(5);
+/// The longest wait that is told apart from longer ones.
+const LONGEST_NS: u64 = 60_000_000_000;
 /// What the victim writes.
 const FILE: &str = "/job";
 
@@ -110,7 +112,7 @@ fn row(row: Row, seen: &Latencies) -> Row {
 impl Victim {
     /// Writes at every tick for `span`, while the other program reads.
     fn asks(&self, span: Duration) -> Latencies {
-        let mut seen = Latencies { ns: Histogram::new(3).expect("three digits are a valid precision"), refused: 0 };
+        let mut seen = Latencies { ns: Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("1 to 6 * 10^10 with three digits is a valid range"), refused: 0 };
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -125,7 +127,7 @@ impl Victim {
             while tick - begun < span {
                 thread::sleep(tick.saturating_duration_since(Instant::now()));
                 seen.refused += u64::from(self.client.write(FILE, "still here").wait().is_err());
-                seen.ns.saturating_record(u64::try_from(tick.elapsed().as_nanos()).unwrap_or(u64::MAX));
+                seen.ns.saturating_record(u64::try_from(tick.elapsed().as_nanos()).unwrap_or(LONGEST_NS));
                 tick += TICK;
             }
             over.store(true, Relaxed);

@@ -171,7 +171,8 @@ impl Attacker {
             Attack::Locks => {
                 let (insider, turns) = (&mut self.insiders[0], self.turns);
                 let object = insider.creates(DIR, &format!("l{turns}"));
-                insider.floods(1, |ask| Lock { ask, object, mode: Mode::Shared, wait: LockWait::Try }.into());
+                let lock = Lock { ask: insider.ask(), object, mode: Mode::Shared, wait: LockWait::Try };
+                insider.asks(&lock.into(), |_| ());
             }
             Attack::Stages => {
                 // The last byte first: it takes the memory of all before it.
