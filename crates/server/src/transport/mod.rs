@@ -50,14 +50,12 @@ pub(crate) struct Transport {
     pool: Pool,
     /// Packet numbers of datagrams outside of any session.
     handshakes: PacketCounter,
-    /// Spare buffers of datagrams.
-    spare: Vec<Vec<u8>>,
 }
 
 impl Default for Transport {
     fn default() -> Self {
-        let (loose, line, spare) = (VecDeque::new(), VecDeque::new(), Vec::new());
-        Self { loose, line, pool: Pool::default(), handshakes: PacketCounter::starting_at(1), spare }
+        let (loose, line) = (VecDeque::new(), VecDeque::new());
+        Self { loose, line, pool: Pool::default(), handshakes: PacketCounter::starting_at(1) }
     }
 }
 
@@ -97,7 +95,7 @@ impl Transport {
         if self.loose.len() >= LOOSE_MAX {
             return stats.count_dropped(Dropped::Shed);
         }
-        let mut bytes = self.spare.pop().unwrap_or_default();
+        let mut bytes = Vec::new();
         let header = Header { from_server: true, session, packet };
         let mut packer = Packer::of_form(&mut bytes, header, DATAGRAM_MIN, sealer.form());
         for message in messages {
@@ -122,11 +120,9 @@ impl Transport {
     /// Copies the next datagram without a session's queue into `buf`.
     #[inline]
     pub(crate) fn next_loose(&mut self, buf: &mut Vec<u8>) -> Option<Path> {
-        let mut loose = self.loose.pop_front()?;
+        let LooseDatagram { path, bytes } = self.loose.pop_front()?;
         buf.clear();
-        buf.extend_from_slice(&loose.bytes);
-        loose.bytes.clear();
-        self.spare.push(loose.bytes);
-        Some(loose.path)
+        buf.extend_from_slice(&bytes);
+        Some(path)
     }
 }
