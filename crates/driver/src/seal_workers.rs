@@ -5,14 +5,14 @@
 
 use cistern_seal::work::{SealDone, SealWork, Worker};
 use cistern_seal::{Entropy, KeySink, SecretKey};
-use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, Builder};
+use std::{io, iter};
 
 /// More threads than this take up nothing that a server has not lost elsewhere.
 const THREADS_MAX: usize = 4;
-/// So much work waits for each thread, besides what it does.
-const WAITING_MAX: usize = 2;
+/// So much work waits for each thread, besides what it does: about half a millisecond, for which the loop is not woken.
+const WAITING_MAX: usize = 7;
 
 /// What a thread is given.
 enum Given {
@@ -30,8 +30,8 @@ pub struct SealWorkers {
 }
 
 impl SealWorkers {
-    /// Starts one thread less than there are processors, but one at least. `wake` is called whenever something was done; sessions are told to
-    /// `log`, if there is one.
+    /// Starts one thread less than there are processors, but one at least. `wake` is called whenever a thread has done all that it was given;
+    /// sessions are told to `log`, if there is one.
     ///
     /// # Errors
     /// A thread cannot be started.
@@ -43,19 +43,21 @@ impl SealWorkers {
             let (sender, work) = channel();
             let (mut worker, tell, wake) = (Worker::new(keys.iter().cloned()).logged(log.cloned()), tell.clone(), wake.clone());
             Builder::new().name(format!("cistern-seal-{number}")).spawn(move || {
-                for given in work {
-                    let work = match given {
-                        Given::Work(work) => work,
-                        Given::Keys(keys) => {
-                            worker.set_keys(keys);
-                            continue;
+                while let Ok(first) = work.recv() {
+                    for given in iter::once(first).chain(work.try_iter()) {
+                        let done = match given {
+                            Given::Work(work) => do_work(&mut worker, work),
+                            Given::Keys(keys) => {
+                                worker.set_keys(keys);
+                                None
+                            }
+                        };
+                        if done.is_some_and(|done| tell.send(done).is_err()) {
+                            // Nobody is there any more.
+                            return;
                         }
-                    };
-                    let answered = do_work(&mut worker, work).is_none_or(|done| tell.send(done).is_ok());
-                    if !answered {
-                        // Nobody is there any more.
-                        return;
                     }
+                    // Once for all that waited: what a handshake costs the loop is to be woken for it.
                     wake();
                 }
             })?;
