@@ -29,8 +29,8 @@ const SENT_MAX: usize = 64;
 /// CONFIRM is sent so often for the first offer; then another one is asked for, with twice the patience: the server's disk may be slow.
 const CONFIRMS: u32 = 8;
 const CONFIRMS_MAX: u32 = 64;
-/// RESUME is sent so often in vain before OPEN is.
-const RESUMES: u32 = 2;
+/// RESUME is sent so often in vain before OPEN is: a server that does not answer has thousands to answer, and OPEN would cost it more.
+const RESUMES: u32 = 8;
 /// So many challenges are answered at once; a server that sends more is answered no faster than it is asked.
 const CHALLENGES_AT_ONCE: u32 = 3;
 
@@ -396,9 +396,11 @@ impl Handshake {
     /// Goes on at the next address.
     fn move_on(&mut self, addresses: usize) {
         self.tries = 0;
-        self.address = (self.address + 1) % addresses.max(1);
-        // Its cookie was made for another address, or is worth nothing.
-        self.begin_anew();
+        let next = (self.address + 1) % addresses.max(1);
+        // What was made for one address is worth nothing at another. A server that is alone and silent may have it still, behind others'.
+        if core::mem::replace(&mut self.address, next) != next {
+            self.begin_anew();
+        }
     }
 }
 

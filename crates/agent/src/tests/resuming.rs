@@ -210,13 +210,15 @@ fn refused_resume_is_followed_by_open_in_another_handshake() {
 }
 
 #[test]
-fn two_resumes_that_stay_unanswered_are_followed_by_open() {
+fn resumes_that_stay_unanswered_are_followed_by_open() {
     let mut shaking = Shaking::in_doubt(SECRET);
     let (_, first) = shaking.asked();
-    let (again, second) = shaking.one();
-    assert!(matches!(again, SealedHandshake::Resume(_)));
     let end = first.len() - MAC_LEN;
-    assert_eq!((&first[..12], &first[20..end]), (&second[..12], &second[20..end]), "the same but for its number and check");
+    for _ in 1..8 {
+        let (again, bytes) = shaking.one();
+        assert!(matches!(again, SealedHandshake::Resume(_)));
+        assert_eq!((&first[..12], &first[20..end]), (&bytes[..12], &bytes[20..end]), "the same but for its number and check");
+    }
     assert!(is_open(&shaking.asked()));
 }
 
