@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(5);
 /// How often another program of its host reads what it writes.
 const READ: Duration = Duration::from_millis(20);
-/// An attack is felt in full after this: whoever keeps what it is asked for has been ended, and its host is known for it.
-const FIRST: Duration = Duration::from_secs(5);
+/// An attack is felt in full after this: whoever keeps what it is asked for, for as long as it may, is known for it.
+const FIRST: Duration = Duration::from_secs(10);
 /// The longest wait that is told apart from longer ones.
 const LONGEST_NS: u64 = 60_000_000_000;
 /// What the victim writes.
@@ -43,7 +43,7 @@ pub(crate) fn run(plan: &Plan, progress: &Progress) -> Result<Section, Trouble> 
         }
     }
     Ok(section
-        .note("p50, p99 and longest: of the victim, in the rounds that count. First: the longest of the 5 s before, in which an attack begins.")
+        .note("p50, p99 and longest: of the victim, in the rounds that count. First: the longest of the 10 s before, in which an attack begins.")
         .note("What a victim notices is to stay within 50 ms (p99), and no lease is lost."))
 }
 
@@ -112,7 +112,10 @@ fn row(row: Row, seen: &Latencies) -> Row {
 impl Victim {
     /// Writes at every tick for `span`, while the other program reads.
     fn asks(&self, span: Duration) -> Latencies {
-        let mut seen = Latencies { ns: Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("1 to 6 * 10^10 with three digits is a valid range"), refused: 0 };
+        let mut seen = Latencies {
+            ns: Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("1 to 6 * 10^10 with three digits is a valid range"),
+            refused: 0,
+        };
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
