@@ -9,7 +9,7 @@ fn what_was_read_once_is_answered_from_cache_until_somebody_changes_it() {
     let server = Server::start();
     let mut a = Agent::start(&server, "A");
     let mut b = Agent::start(&server, "B");
-    a.ok(json!({ "op": "mkdir", "path": "/d", "mode": 0o755 }));
+    a.ok(json!({ "op": "mkdir", "path": "/d", "mode": "0755" }));
     a.put("/d/f", "one");
     assert_eq!(b.read("/d/f").unwrap(), base64(b"one"));
     // The first read after a change may come without a lock, so as not to let a lock go to and fro.
@@ -77,11 +77,11 @@ fn every_change_is_made_once_over_a_network_that_loses_and_repeats() {
     let server = Server::with(&["--lease", "4s"]);
     let relay = Relay::start(server.address);
     let mut a = Agent::by(&server, relay.address, "A");
-    a.ok(json!({ "op": "mkdir", "path": "/d", "mode": 0o755 }));
+    a.ok(json!({ "op": "mkdir", "path": "/d", "mode": "0755" }));
     relay.disturb(20, 20);
     for name in 0..60 {
         // Exclusive: a second execution would fail, and so would a lost first one.
-        a.ok(json!({ "op": "create", "path": format!("/d/{name}"), "exclusive": true, "mode": 0o644 }));
+        a.ok(json!({ "op": "create", "path": format!("/d/{name}"), "exclusive": true }));
         a.ok(
             json!({ "op": "rename", "from": format!("/d/{name}"), "to": format!("/d/{name}.done"), "rule": "no_replace", "force": false }),
         );

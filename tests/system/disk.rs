@@ -19,9 +19,9 @@ fn fill(server: &Server, dir: &str) -> (u32, String) {
     .take(1 << 16)
     .collect();
     let (mut line, data) = (agent.line(), base64(&bytes));
-    line.ok(json!({ "op": "mkdir", "path": format!("/{dir}"), "mode": 0o755 }));
+    line.ok(json!({ "op": "mkdir", "path": format!("/{dir}"), "mode": "0755" }));
     for n in 0..4_000 {
-        if let Err(error) = line.ask(&json!({ "op": "put", "path": format!("/{dir}/{n}"), "data": { "b64": data }, "mode": 0o644 })) {
+        if let Err(error) = line.ask(&json!({ "op": "put", "path": format!("/{dir}/{n}"), "data": { "b64": data } })) {
             return (n, error.to_string());
         }
     }
@@ -162,7 +162,7 @@ fn a_server_on_a_disk_that_others_filled_serves_reads_locks_and_removals_also_af
     let agent = cistern_testkit::Agent::start(&server, "A");
     let mut line = agent.line();
     for n in 0..40 {
-        line.ok(json!({ "op": "put", "path": format!("/f{n}"), "data": { "b64": base64(&vec![b'a' + n % 26; 200_000]) }, "mode": 0o644 }));
+        line.ok(json!({ "op": "put", "path": format!("/f{n}"), "data": { "b64": base64(&vec![b'a' + n % 26; 200_000]) } }));
     }
     eventually("space is taken in advance", || small.path("spare").exists().then_some(()));
     let ballast = small.fill();

@@ -147,7 +147,7 @@ fn maker(
 ) -> impl FnOnce() -> (BTreeSet<String>, BTreeSet<String>) {
     move || {
         let (mut acked, mut tried) = (BTreeSet::new(), BTreeSet::new());
-        let dir = json!({ "op": "mkdir", "path": format!("/w{n}"), "mode": 0o755 });
+        let dir = json!({ "op": "mkdir", "path": format!("/w{n}"), "mode": "0755" });
         line.ok(dir);
         for k in 0.. {
             if over.load(Ordering::Acquire) {
@@ -155,7 +155,7 @@ fn maker(
             }
             let name = format!("f{k}");
             tried.insert(name.clone());
-            let request = json!({ "op": "create", "path": format!("/w{n}/{name}"), "exclusive": true, "mode": 0o644 });
+            let request = json!({ "op": "create", "path": format!("/w{n}/{name}"), "exclusive": true });
             match line.ask(&request) {
                 Ok(_) => {
                     acked.insert(name);

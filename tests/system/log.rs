@@ -1,10 +1,10 @@
 //! The log of a server that nobody reads.
 
-use cistern_testkit::{CISTERN, CISTERND, Daemon, Place, Process, command, eventually, said};
+use cistern_testkit::{CISTERN, CISTERND, Daemon, Line, Place, Process, command, eventually, said};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs::{self, DirBuilder, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
@@ -106,11 +106,8 @@ fn a_command_is_one_line_and_a_steal_is_a_warning() {
     assert_eq!(of_session.len(), 1, "{of_session:#?}");
     // Whoever holds the lock is gone at once, with the session.
     let mut agent = agent(dir.path(), "agent", &address);
-    let mut holder = UnixStream::connect(agent.ready["socket"].as_str().unwrap()).unwrap();
-    holder.write_all(b"{\"op\":\"lock\",\"path\":\"/d\",\"shared\":false,\"wait_ms\":20000}\n").unwrap();
-    let mut locked = String::new();
-    BufReader::new(&holder).read_line(&mut locked).unwrap();
-    assert!(locked.contains("locked"), "{locked}");
+    let mut holder = Line::open(Path::new(agent.ready["socket"].as_str().unwrap()));
+    holder.lock("/d");
     agent.kill();
     let waited = command(CISTERN, &["lock", "--server", &address, "--wait", "30s", "/d", "--", "true"]).output().unwrap();
     assert!(waited.status.success(), "{}", said(&waited));

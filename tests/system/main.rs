@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
+mod api;
 mod attacks;
 mod bad_input;
 mod cache;

@@ -273,8 +273,8 @@ fn what_was_removed_is_not_counted_as_memory() {
     let agent = Agent::start(&server, "A");
     let mut line = agent.line();
     for n in 0..300 {
-        line.ok(serde_json::json!({ "op": "mkdir", "path": format!("/d{n}"), "mode": 0o755 }));
-        line.ok(serde_json::json!({ "op": "put", "path": format!("/f{n}"), "data": "dGV4dA==", "mode": 0o644 }));
+        line.ok(serde_json::json!({ "op": "mkdir", "path": format!("/d{n}"), "mode": "0755" }));
+        line.ok(serde_json::json!({ "op": "put", "path": format!("/f{n}"), "data": "dGV4dA==" }));
     }
     for n in 0..300 {
         line.ok(serde_json::json!({ "op": "rmdir", "path": format!("/d{n}") }));

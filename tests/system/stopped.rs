@@ -38,7 +38,7 @@ fn fill(server: &Server) {
         a.put(&format!("/f{n}"), "some text");
     }
     a.put("/large", &"x".repeat(200_000));
-    a.ok(json!({ "op": "mkdir", "path": "/d", "mode": 0o755 }));
+    a.ok(json!({ "op": "mkdir", "path": "/d", "mode": "0755" }));
     a.ok(json!({ "op": "link", "existing": "/f0", "path": "/d/again" }));
     a.ok(json!({ "op": "symlink", "path": "/d/link", "target": "../f1" }));
     a.process.end();

@@ -4,8 +4,8 @@
 //! Leaves to others: what a request does (`execute`), the other end of the host agent's socket (`agent::run`).
 
 use crate::contact::{self, Tries, Wanted};
-use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE, EXIT_UNAVAILABLE, EXIT_UNKNOWN, Holds, execute};
-use crate::local::{Answer, Attributes, EntryRow, Failure, Request, Response};
+use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE, EXIT_UNAVAILABLE, EXIT_UNKNOWN, Own};
+use crate::local::{API, Attributes, EntryRow, Event, Failure, News, Request, RequestLine, Response, Said};
 use crate::options::Options;
 use crate::places::agent_sockets;
 use crate::settings;
@@ -13,6 +13,7 @@ use crate::signals::{End, wait_for};
 use crate::text::Text;
 use cistern_client::{Client, FileType};
 use nix::poll::{PollFd, PollFlags};
+use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,17 +30,21 @@ const LATE: &str = "LATE";
 /// An agent to act through.
 pub(crate) enum Backend {
     /// An identity of its own.
-    Own(Client, Holds),
+    Own(Client, Own),
     /// The host's agent.
     Host(Line),
 }
 
-/// A connection to an agent's control socket: a line out, a line back.
+/// A connection to an agent's control socket: one request at a time. An answer that was not waited for is passed over when it comes.
 pub(crate) struct Line {
     path: PathBuf,
     reader: BufReader<UnixStream>,
     /// How long the answer to a call may take; none: as long as the agent gives its server.
     timeout: Option<Duration>,
+    /// Of the request sent last; that of `hello` is 0.
+    id: u64,
+    /// What was told of watched objects and not asked for yet.
+    news: VecDeque<News>,
 }
 
 impl Line {
@@ -48,7 +53,10 @@ impl Line {
             let hint = "is an agent running there? Start one with `cistern agent run`";
             Failure::new("NO_AGENT", EXIT_UNAVAILABLE, format!("agent socket {}: {e}: {hint}", path.display()))
         })?;
-        Ok(Self { path: path.to_owned(), reader: BufReader::new(stream), timeout: None })
+        let mut line = Self { path: path.to_owned(), reader: BufReader::new(stream), timeout: None, id: 0, news: VecDeque::new() };
+        // Its answer comes before that to the first request.
+        line.write(&RequestLine::new(0, Request::Hello { api: API }))?;
+        Ok(line)
     }
 
     /// The same with a bound on each [`Self::call`].
@@ -62,9 +70,7 @@ impl Line {
     }
 
     pub(crate) fn call(&mut self, request: &Request) -> Result<Response, Failure> {
-        // What waits at the agent has that time besides.
-        let waits = if let Request::News { wait_ms } = request { Duration::from_millis(*wait_ms) } else { Duration::ZERO };
-        let span = self.timeout.map(|timeout| timeout.saturating_add(waits).max(Duration::from_millis(1)));
+        let span = self.timeout.map(|timeout| timeout.max(Duration::from_millis(1)));
         let stream = self.reader.get_ref();
         stream.set_write_timeout(span).and_then(|()| stream.set_read_timeout(span)).map_err(|e| self.broken(&e.to_string()))?;
         match self.send(request).and_then(|()| self.receive()) {
@@ -73,7 +79,7 @@ impl Line {
         }
     }
 
-    /// The agent did not answer in time: what it says to this later is not taken for the answer to something else.
+    /// The agent did not answer in time. What it is asked next is asked on another connection, behind nothing.
     fn give_up(&mut self, request: &Request, late: Failure) -> Failure {
         // Fails only if it has ended already.
         let _ = self.reader.get_ref().shutdown(Shutdown::Both);
@@ -99,7 +105,12 @@ impl Line {
 
     /// Sends a request; its answer is the next that [`Self::receive`] gives.
     pub(crate) fn send(&mut self, request: &Request) -> Result<(), Failure> {
-        let mut line = serde_json::to_string(request).map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string()))?;
+        self.id += 1;
+        self.write(&RequestLine::new(self.id, request.clone()))
+    }
+
+    fn write(&mut self, asked: &RequestLine) -> Result<(), Failure> {
+        let mut line = asked.written().map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string()))?;
         line.push('\n');
         match self.reader.get_mut().write_all(line.as_bytes()) {
             // An agent that ended the connection has perhaps said why before: that is read with the answer.
@@ -110,17 +121,40 @@ impl Line {
 
     /// The answer to the request sent last; blocks until it comes.
     pub(crate) fn receive(&mut self) -> Result<Response, Failure> {
+        loop {
+            if let Some(answer) = self.hear() {
+                return answer;
+            }
+        }
+    }
+
+    /// Reads one line; what it says, if that is the answer to the request sent last, or ends the connection.
+    fn hear(&mut self) -> Option<Result<Response, Failure>> {
         let mut line = String::new();
         match self.reader.read_line(&mut line) {
-            Ok(0) => return Err(self.broken("the agent has ended the connection")),
+            Ok(0) => return Some(Err(self.broken("the agent has ended the connection"))),
             Ok(_) => {}
-            Err(e) => return Err(self.failed(&e)),
+            Err(e) => return Some(Err(self.failed(&e))),
         }
         match serde_json::from_str(&line) {
-            Ok(Answer::Ok(response)) => Ok(response),
-            Ok(Answer::Error(failure)) => Err(failure),
-            Err(e) => Err(self.broken(&format!("not an answer of an agent: {e}"))),
+            Ok(Said { event: Some(event), .. }) => {
+                if let Event::Watch(news) = event {
+                    self.news.push_back(news);
+                }
+                None
+            }
+            Ok(Said { id: Some(id), error: Some(failure), .. }) if id == self.id || id == 0 => Some(Err(failure)),
+            Ok(Said { id: None, error: Some(failure), .. }) => Some(Err(failure)),
+            Ok(Said { id: Some(id), ok: Some(response), .. }) if id == self.id => Some(Ok(response)),
+            Ok(Said { id: Some(id), .. }) if id < self.id => None,
+            Ok(_) => Some(Err(self.broken(&format!("not an answer of an agent: {}", line.trim_end())))),
+            Err(e) => Some(Err(self.broken(&format!("not an answer of an agent: {e}")))),
         }
+    }
+
+    /// Whether a line can be read without waiting.
+    fn has_line(&self) -> bool {
+        self.reader.buffer().contains(&b'\n')
     }
 }
 
@@ -136,10 +170,40 @@ impl Line {
 
     /// Waits for the answer to the request sent last, as [`Self::ask`] does; it can be waited for again.
     pub(crate) fn answer(&mut self, end: &End, until: Option<Instant>) -> Option<Result<Response, Failure>> {
-        let mut fds = [PollFd::new(self.as_fd(), PollFlags::POLLIN), PollFd::new(end.as_fd(), PollFlags::POLLIN)];
-        wait_for(&mut fds, until.map(|until| until.saturating_duration_since(Instant::now())));
-        let has_come = fds[0].any() == Some(true);
-        has_come.then(|| self.receive())
+        loop {
+            if !self.has_line() {
+                let mut fds = [PollFd::new(self.as_fd(), PollFlags::POLLIN), PollFd::new(end.as_fd(), PollFlags::POLLIN)];
+                wait_for(&mut fds, until.map(|until| until.saturating_duration_since(Instant::now())));
+                if fds[0].any() != Some(true) {
+                    return None;
+                }
+            }
+            if let Some(answer) = self.hear() {
+                return Some(answer);
+            }
+        }
+    }
+
+    /// What has become of the watched objects since this was asked last; waits at most so long for something.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    fn news(&mut self, wait: Duration) -> Result<Vec<News>, Failure> {
+        let mut wait = if self.news.is_empty() { wait } else { Duration::ZERO };
+        while self.has_line() || self.is_readable(wait) {
+            if let Some(ended) = self.hear() {
+                // Nothing was asked: what answers is not of any question.
+                return ended.and_then(|response| Err(response.unexpected()));
+            }
+            wait = Duration::ZERO;
+        }
+        Ok(self.news.drain(..).collect())
+    }
+
+    fn is_readable(&self, wait: Duration) -> bool {
+        let mut fds = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
+        wait_for(&mut fds, Some(wait));
+        fds[0].any() == Some(true)
     }
 }
 
@@ -155,22 +219,33 @@ impl Backend {
     pub(crate) fn open(options: &Options) -> Result<Self, Failure> {
         match host_agent(options)? {
             Some(path) => Ok(Self::Host(Line::open(&path)?.within(options.timeout))),
-            None => Ok(Self::Own(own_client(options, None)?, Holds::default())),
+            None => Ok(Self::Own(own_client(options, None)?, Own::default())),
         }
     }
 
     /// One more of the same agent, for another thread.
     pub(crate) fn again(&self) -> Result<Self, Failure> {
         match self {
-            Self::Own(client, _) => Ok(Self::Own(client.clone(), Holds::default())),
+            Self::Own(client, _) => Ok(Self::Own(client.clone(), Own::default())),
             Self::Host(line) => line.again().map(Self::Host),
         }
     }
 
     pub(crate) fn call(&mut self, request: Request) -> Result<Response, Failure> {
         match self {
-            Self::Own(client, holds) => execute(client, holds, request),
+            Self::Own(client, own) => own.execute(client, request),
             Self::Host(line) => line.call(&request),
+        }
+    }
+
+    /// What has become of the watched objects since this was asked last; waits at most so long for something.
+    ///
+    /// # Errors
+    /// The host's agent has ended the connection.
+    pub(crate) fn news(&mut self, wait: Duration) -> Result<Vec<News>, Failure> {
+        match self {
+            Self::Own(_, own) => Ok(own.news(wait)),
+            Self::Host(line) => line.news(wait),
         }
     }
 
@@ -211,8 +286,8 @@ impl Backend {
 
     /// Ends an own session, so that nothing of it has to be timed out.
     pub(crate) fn close(self) {
-        if let Self::Own(client, holds) = self {
-            drop(holds);
+        if let Self::Own(client, own) = self {
+            drop(own);
             if let Err(error) = contact::close(&client, CLOSE_TIME) {
                 log::debug!("the session was not closed: {error}");
             }

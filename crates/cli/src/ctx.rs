@@ -5,7 +5,7 @@
 //! is the worst.
 
 use crate::backend::{Backend, own_client};
-use crate::execute::Holds;
+use crate::execute::Own;
 use crate::local::Failure;
 use crate::options::Options;
 use crate::show;
@@ -53,7 +53,7 @@ impl Ctx {
     /// other users.
     pub(crate) fn operator(&mut self) -> Result<&Client, Failure> {
         if self.agent.is_none() {
-            self.agent = Some(Backend::Own(own_client(&self.options, None)?, Holds::default()));
+            self.agent = Some(Backend::Own(own_client(&self.options, None)?, Own::default()));
         }
         match &self.agent {
             Some(Backend::Own(client, _)) => Ok(client),

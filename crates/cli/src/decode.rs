@@ -21,6 +21,6 @@ pub fn control_line(line: &str) -> Result<(), String> {
 /// # Errors
 /// What is wrong with it.
 pub fn host_agent_line(line: &[u8]) -> Result<String, String> {
-    let request: crate::local::Request = serde_json::from_slice(line).map_err(|e| e.to_string())?;
-    serde_json::to_string(&request).map_err(|e| e.to_string())
+    let asked = crate::local::RequestLine::read(line).map_err(|unread| unread.failure.message)?;
+    asked.written().map_err(|e| e.to_string())
 }

@@ -3,19 +3,20 @@
 //! Decides: which call of the client library each request is, and how its errors are named and numbered for programs.
 //! Leaves to others: where the request came from.
 
-use crate::local::{AttrRule, Failure, Hold, Item, News, Request, Response, Rule, Until, Version, micros, millis, time};
+mod changes;
+
+use crate::local::{Failure, Hold, News, Request, Response, Until, micros, millis};
 use crate::members::{Claims, Members};
 use crate::neighbours::Neighbours;
 use crate::text::{Blob, Text};
-use cistern_client::{Client, Creation, Error, ErrorKind, FileId, Guard, LockState, Op, Version as FileVersion, Watcher, kinds};
+use changes::Changing;
+use cistern_client::{Client, Creation, Error, ErrorKind, FileId, Guard, LockState, Op, Operation, Watcher, kinds};
 use cistern_wire::Status;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Longest wait for news in one request: a program that has gone away is noticed between two of them.
-const NEWS_WAIT_MAX_MS: u64 = 1_000;
-/// Most news in one answer.
+/// Most news at a time.
 const NEWS_MAX: usize = 256;
 
 /// Exit status: the operation failed.
@@ -139,283 +140,197 @@ pub(crate) struct Programs {
     neighbours: Neighbours,
 }
 
-/// The locks, watches and ephemeral files of one local program; given back when it goes.
+/// One local program: who runs it, and its ephemeral files.
 #[derive(Debug)]
-pub(crate) struct Holds {
+pub(crate) struct Program {
     user: User,
+    pub(crate) members: Members,
+}
+
+/// The locks and watches of one local program; given back when dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
     next: u64,
     guards: BTreeMap<u64, Arc<Guard>>,
     neighbours: Neighbours,
     /// Its watches, once there was one.
     watcher: Option<Watcher>,
-    /// Its ephemeral files.
-    pub(crate) members: Members,
 }
 
-impl Default for Holds {
-    /// Of a program that has an agent of its own.
+/// How a program waits while a request of its is carried out, and what it holds meanwhile.
+pub(crate) trait Waits {
+    /// Carries out an operation, and returns when it has ended.
+    ///
+    /// # Errors
+    /// Why it failed, or was given up.
+    fn wait<K: Operation>(&mut self, op: Op<K>) -> Result<K::Output, Error>;
+
+    fn held(&mut self) -> &mut Holds;
+}
+
+/// Of a program that does nothing else meanwhile.
+impl Waits for Holds {
+    fn wait<K: Operation>(&mut self, op: Op<K>) -> Result<K::Output, Error> {
+        op.wait()
+    }
+
+    fn held(&mut self) -> &mut Self {
+        self
+    }
+}
+
+impl Programs {
+    /// One more program.
+    pub(crate) fn enter(self, user: User) -> (Program, Holds) {
+        let Self { claims, neighbours } = self;
+        (Program { user, members: Members::of(claims) }, Holds { neighbours, ..Holds::default() })
+    }
+}
+
+/// A program that has an agent of its own.
+#[derive(Debug)]
+pub(crate) struct Own {
+    program: Program,
+    held: Holds,
+}
+
+impl Default for Own {
     fn default() -> Self {
-        Self::of(User::this(), Programs::default())
+        let (program, held) = Programs::default().enter(User::this());
+        Self { program, held }
+    }
+}
+
+impl Own {
+    /// Carries out one request; blocks until its end.
+    pub(crate) fn execute(&mut self, client: &Client, request: Request) -> Result<Response, Failure> {
+        execute(client, &mut self.program, &mut self.held, None, request)
+    }
+
+    /// What has become of the watched objects since this was asked last; waits at most so long for something.
+    pub(crate) fn news(&mut self, wait: Duration) -> Vec<News> {
+        let begun = Instant::now();
+        let first = self.held.watcher.as_ref().and_then(|watcher| watcher.events().next_timeout(wait));
+        if first.is_none() {
+            // Of what is gone nothing is told, and that at once.
+            std::thread::sleep(wait.saturating_sub(begun.elapsed()));
+        }
+        let rest = || self.held.watcher.as_ref()?.events().next_timeout(Duration::ZERO);
+        first.into_iter().chain(std::iter::from_fn(rest).take(NEWS_MAX)).map(News::from).collect()
     }
 }
 
 impl Holds {
-    /// Of one more program of an agent.
-    pub(crate) fn of(user: User, Programs { claims, neighbours }: Programs) -> Self {
-        Self { user, next: 0, guards: BTreeMap::new(), neighbours, watcher: None, members: Members::of(claims) }
-    }
-
-    /// Gives back everything but the ephemeral files.
+    /// Gives back everything.
     pub(crate) fn let_go(&mut self) {
         self.guards.clear();
         self.watcher = None;
     }
 
-    pub(crate) fn keep(&mut self, guard: Guard) -> Response {
+    /// Keeps a lock; its hold.
+    pub(crate) fn keep(&mut self, guard: Guard) -> (u64, Response) {
         self.next += 1;
         let (token, object) = (guard.token().0, guard.file().0);
         let guard = Arc::new(guard);
         self.neighbours.add(&guard);
         self.guards.insert(self.next, guard);
-        Response::Locked { hold: self.next, token, object, basis: None }
+        (self.next, Response::Locked { hold: self.next, token, object, basis: None })
     }
 
+    /// Whether it has no lock.
     pub(crate) fn is_empty(&self) -> bool {
         self.guards.is_empty()
     }
 
-    /// Whether the program would miss nothing if its connection ended now: no lock, no watch, no file.
+    /// Whether nothing would end with it, neither lock nor watch.
     pub(crate) fn ends_unseen(&self) -> bool {
-        self.guards.is_empty() && self.watcher.is_none() && self.members.is_empty()
+        self.guards.is_empty() && self.watcher.is_none()
     }
 
-    /// What has become of the watched objects since this was asked last.
-    fn news(&mut self, wait: Duration) -> Vec<News> {
-        let Some(watcher) = &mut self.watcher else {
-            std::thread::sleep(wait);
-            return Vec::new();
-        };
-        let mut events = watcher.events();
-        let begun = Instant::now();
-        let first = events.next_timeout(wait);
-        if first.is_none() {
-            // Of what is gone nothing is told, and that at once.
-            std::thread::sleep(wait.saturating_sub(begun.elapsed()));
-        }
-        let mut news: Vec<News> = first.map(News::from).into_iter().collect();
-        while news.len() < NEWS_MAX
-            && let Some(event) = events.next_timeout(Duration::ZERO)
-        {
-            news.push(event.into());
-        }
-        news
+    pub(crate) const fn watcher(&self) -> Option<&Watcher> {
+        self.watcher.as_ref()
     }
 
-    fn get(&self, hold: u64) -> Result<&Guard, Failure> {
-        self.guards.get(&hold).map(Arc::as_ref).ok_or_else(|| Failure::failed(format!("hold {hold} is not one of this connection's")))
+    pub(crate) fn get(&self, hold: u64) -> Result<&Arc<Guard>, Failure> {
+        self.guards.get(&hold).ok_or_else(|| Failure::failed(format!("hold {hold} is not one of this connection's")))
     }
 }
 
-/// Carries out one request; blocks until its end.
-pub(crate) fn execute(client: &Client, holds: &mut Holds, request: Request) -> Result<Response, Failure> {
-    holds.neighbours.check(client, &holds.guards.values().collect::<Vec<_>>(), &request)?;
+/// Carries out one request, to its end; a change under the lock of the hold `guard`, if one is named.
+pub(crate) fn execute<W: Waits>(
+    client: &Client,
+    program: &mut Program,
+    waits: &mut W,
+    guard: Option<u64>,
+    request: Request,
+) -> Result<Response, Failure> {
+    let held = waits.held();
+    let (neighbours, own): (_, Vec<_>) = (held.neighbours.clone(), held.guards.values().cloned().collect());
+    let guard = guard.map(|hold| held.get(hold).cloned()).transpose()?;
+    neighbours.check(client, waits, &own, &request)?;
     Ok(match request {
-        Request::Stat { path, follow: true } => Response::Attr(client.metadata(path.as_os()).wait()?.into()),
-        Request::Stat { path, follow: false } => Response::Attr(client.symlink_metadata(path.as_os()).wait()?.into()),
+        Request::Stat { path, follow: true } => Response::Attr(waits.wait(client.metadata(path.as_os()))?.into()),
+        Request::Stat { path, follow: false } => Response::Attr(waits.wait(client.symlink_metadata(path.as_os()))?.into()),
         Request::List { path, detail } => {
             let list = client.read_dir(path.as_os());
-            let directory = if detail { list.with_metadata() } else { list }.wait()?;
+            let directory = waits.wait(if detail { list.with_metadata() } else { list })?;
             Response::Listing(directory.entries.into_iter().map(Into::into).collect())
         }
-        Request::Read { path } => client.read(path.as_os()).wait()?.into(),
-        Request::ReadLink { path } => Response::Link(client.read_link(path.as_os()).wait()?.into_os_string().into()),
-        Request::Lock { path, shared, wait_ms, .. } => holds.keep(lock(client, &path, shared, wait_ms).wait()?),
+        Request::Read { path } => waits.wait(client.read(path.as_os()))?.into(),
+        Request::ReadLink { path } => Response::Link(waits.wait(client.read_link(path.as_os()))?.into_os_string().into()),
+        Request::Lock { path, shared, wait_ms, .. } => {
+            let guard = waits.wait(lock(client, &path, shared, wait_ms))?;
+            waits.held().keep(guard).1
+        }
         Request::Unlock { hold } => {
-            holds.get(hold)?;
-            holds.guards.remove(&hold);
-            Response::Done
+            let held = waits.held();
+            held.get(hold)?;
+            held.guards.remove(&hold);
+            Response::Done {}
         }
         Request::Join { path, data, mode } => {
-            let file = holds.members.join(client, &path, data, mode, holds.user)?;
+            let file = program.members.join(client, waits, &path, data, mode, program.user)?;
             Response::Joined { object: file.0 }
         }
-        Request::Leave { object } => holds.members.leave(client, FileId(object)).map(|()| Response::Done)?,
-        Request::Hold { hold } => Response::Hold(look(client, holds.get(hold)?)?),
+        Request::Leave { object } => program.members.leave(client, waits, FileId(object)).map(|()| Response::Done {})?,
+        Request::Hold { hold } => Response::Hold(look(client, waits.held().get(hold)?)?),
         Request::Locks { path } => {
             let list = client.locks();
-            let locks = match path {
+            let locks = waits.wait(match path {
                 Some(path) => list.on(path.as_os()),
                 None => list,
-            }
-            .wait()?;
+            })?;
             Response::Locks(locks.into_iter().map(Into::into).collect())
         }
         Request::Watch { object } => {
-            holds.watcher.get_or_insert_with(|| client.watcher()).watch(FileId(object))?;
-            Response::Done
+            waits.held().watcher.get_or_insert_with(|| client.watcher()).watch(FileId(object))?;
+            Response::Done {}
         }
         Request::Unwatch { object } => {
-            if let Some(watcher) = &mut holds.watcher {
+            if let Some(watcher) = &mut waits.held().watcher {
                 watcher.unwatch(FileId(object));
             }
-            Response::Done
+            Response::Done {}
         }
         Request::Group => return Err(Failure::usage("this is a host's agent, and no member of a group")),
-        Request::News { wait_ms } => Response::News(holds.news(Duration::from_millis(wait_ms.min(NEWS_WAIT_MAX_MS)))),
         Request::GetXattr { path, name } => {
-            let got = client.get_xattr(path.as_os(), name.as_os()).wait()?;
+            let got = waits.wait(client.get_xattr(path.as_os(), name.as_os()))?;
             Response::Xattr { object: got.version.file.0, version: got.version.number, value: Blob(got.value.to_vec()) }
         }
         Request::ListXattr { path } => {
-            let list = client.list_xattr(path.as_os()).wait()?;
+            let list = waits.wait(client.list_xattr(path.as_os()))?;
             let names = list.names.into_iter().map(Text::from).collect();
             Response::Xattrs { object: list.version.file.0, version: list.version.number, names }
         }
-        Request::Batch { items, if_versions } => batch(client, holds.user, items, &if_versions)?,
         Request::Realms { realm } => {
-            let realms = realm.map_or_else(|| client.realms(), |realm| client.realm(realm));
-            Response::Realms(realms.wait()?.into_iter().map(Into::into).collect())
+            let realms = waits.wait(realm.map_or_else(|| client.realms(), |realm| client.realm(realm)))?;
+            Response::Realms(realms.into_iter().map(Into::into).collect())
         }
-        Request::Server => Response::Server(client.server_status().wait()?.into()),
-        Request::Ping => Response::Pong { round_trip_us: micros(client.ping().wait()?) },
+        Request::Server => Response::Server(waits.wait(client.server_status())?.into()),
+        Request::Ping => Response::Pong { round_trip_us: micros(waits.wait(client.ping())?) },
         Request::Lease => Response::Lease(client.lease()?.into()),
-        change => mutate(client, holds.user, change)?,
+        change => Changing { client, user: program.user, waits, guard: guard.as_deref() }.change(change)?,
     })
-}
-
-fn mutate(client: &Client, user: User, request: Request) -> Result<Response, Failure> {
-    let attr = match request {
-        Request::Put { path, data, mode, if_version } => {
-            let write = user.makes(client.write(path.as_os(), data.0), mode);
-            match if_version {
-                None => write.wait(),
-                Some(0) => return put_new(client, &path, write),
-                Some(version) => write.if_version(expectation(client, &Version { path, version })?).wait(),
-            }
-        }
-        Request::SetXattr { path, name, value, rule } => with_rule(client.set_xattr(path.as_os(), name.as_os(), value.0), rule).wait(),
-        Request::RemoveXattr { path, name } => client.remove_xattr(path.as_os(), name.as_os()).wait(),
-        Request::Create { path, exclusive: false, mode } => user.makes(client.create(path.as_os()), mode).wait(),
-        Request::Create { path, exclusive: true, mode } => {
-            user.makes(client.create_new(path.as_os()), mode).wait()?;
-            client.metadata(path.as_os()).wait()
-        }
-        Request::Mkdir { path, mode, realm: false } => user.makes(client.create_dir(path.as_os()), mode).wait(),
-        Request::Mkdir { path, mode, realm: true } => user.makes(client.create_realm(path.as_os()), mode).wait(),
-        Request::SetQuota { path, objects, bytes } => {
-            let mut set = client.set_quota(path.as_os());
-            if let Some(most) = objects {
-                set = set.objects(most);
-            }
-            if let Some(most) = bytes {
-                set = set.bytes(most);
-            }
-            set.wait()
-        }
-        Request::Symlink { target, path } => user.makes(client.symlink(target.as_os(), path.as_os()), 0o777).wait(),
-        Request::Link { existing, path } => client.hard_link(existing.as_os(), path.as_os()).wait(),
-        Request::SetAttr { path, mode, mtime_ns, atime_ns, size } => {
-            let mut set = set_metadata(client, &path, mode, size);
-            if let Some(ns) = mtime_ns {
-                set = set.modified(time(ns));
-            }
-            if let Some(ns) = atime_ns {
-                set = set.accessed(time(ns));
-            }
-            set.wait()
-        }
-        Request::Unlink { path, force } => return Ok(unlink(client, &path, force).wait().map(|()| Response::Done)?),
-        Request::Rmdir { path } => return Ok(client.remove_dir(path.as_os()).wait().map(|()| Response::Done)?),
-        Request::Rename { from, to, rule, force } => {
-            return Ok(rename(client, &from, &to, rule, force).wait().map(|()| Response::Done)?);
-        }
-        other => return Err(Failure::new("INTERNAL", EXIT_SOFTWARE, format!("{other:?} is not a change"))),
-    };
-    Ok(Response::Attr(attr?.into()))
-}
-
-fn unlink(client: &Client, path: &Text, force: bool) -> Op<kinds::Remove> {
-    let remove = client.remove_file(path.as_os());
-    if force { remove.even_if_locked() } else { remove }
-}
-
-fn rename(client: &Client, from: &Text, to: &Text, rule: Rule, force: bool) -> Op<kinds::Rename> {
-    let rename = client.rename(from.as_os(), to.as_os());
-    let rename = match rule {
-        Rule::Replace => rename,
-        Rule::NoReplace => rename.no_replace(),
-        Rule::Exchange => rename.exchange(),
-    };
-    if force { rename.even_if_locked() } else { rename }
-}
-
-fn with_rule(set: Op<kinds::SetXattr>, rule: AttrRule) -> Op<kinds::SetXattr> {
-    match rule {
-        AttrRule::Any => set,
-        AttrRule::Create => set.if_absent(),
-        AttrRule::Replace => set.if_present(),
-    }
-}
-
-fn set_metadata(client: &Client, path: &Text, mode: Option<u16>, size: Option<u64>) -> Op<kinds::SetMetadata> {
-    let mut set = client.set_metadata(path.as_os());
-    if let Some(mode) = mode {
-        set = set.mode(mode.into());
-    }
-    if let Some(size) = size {
-        set = set.len(size);
-    }
-    set
-}
-
-/// The file of a path, which must have that version now and when the change is made.
-fn expectation(client: &Client, wanted: &Version) -> Result<FileVersion, Failure> {
-    let Version { path, version } = wanted;
-    let now = client.metadata(path.as_os()).wait()?.version();
-    if now.number == *version {
-        return Ok(now);
-    }
-    let message = format!("{path}: it has version {now}, not {version}; nothing was changed");
-    let failure = Failure::new(Status::VERSION_CHANGED.name(), EXIT_PRECONDITION, message);
-    Err(Failure { path: Some(path.clone()), ..failure })
-}
-
-/// A file that must not exist yet, made with its contents as one.
-fn put_new(client: &Client, path: &Text, write: Op<kinds::Write>) -> Result<Response, Failure> {
-    match write.if_absent().wait() {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            let message = format!("{path}: it exists; nothing was changed");
-            let failure = Failure::new(Status::VERSION_CHANGED.name(), EXIT_PRECONDITION, message);
-            Err(Failure { path: Some(path.clone()), ..failure })
-        }
-        Err(error) => Err(error.into()),
-        Ok(_) => Ok(Response::Attr(client.metadata(path.as_os()).wait()?.into())),
-    }
-}
-
-fn batch(client: &Client, user: User, items: Vec<Item>, if_versions: &[Version]) -> Result<Response, Failure> {
-    let mut batch = client.batch();
-    for wanted in if_versions {
-        batch = batch.if_version(expectation(client, wanted)?);
-    }
-    let batch = items.into_iter().fold(batch, |batch, item| match item {
-        Item::Create { path, exclusive: false, mode } => batch.add(user.makes(client.create(path.as_os()), mode)),
-        Item::Create { path, exclusive: true, mode } => batch.add(user.makes(client.create_new(path.as_os()), mode)),
-        Item::Mkdir { path, mode } => batch.add(user.makes(client.create_dir(path.as_os()), mode)),
-        Item::Symlink { target, path } => batch.add(user.makes(client.symlink(target.as_os(), path.as_os()), 0o777)),
-        Item::Link { existing, path } => batch.add(client.hard_link(existing.as_os(), path.as_os())),
-        Item::Unlink { path, force } => batch.add(unlink(client, &path, force)),
-        Item::Rmdir { path } => batch.add(client.remove_dir(path.as_os())),
-        Item::Rename { from, to, rule, force } => batch.add(rename(client, &from, &to, rule, force)),
-        Item::SetAttr { path, mode, size } => batch.add(set_metadata(client, &path, mode, size)),
-        Item::Write { path, offset, data, truncate } => {
-            let write = client.write(path.as_os(), data.0).at(offset);
-            batch.add(if truncate { write.truncate() } else { write })
-        }
-        Item::SetXattr { path, name, value, rule } => batch.add(with_rule(client.set_xattr(path.as_os(), name.as_os(), value.0), rule)),
-        Item::RemoveXattr { path, name } => batch.add(client.remove_xattr(path.as_os(), name.as_os())),
-    });
-    Ok(Response::Batched(batch.wait()?.into_iter().map(Into::into).collect()))
 }
 
 /// `wait_ms`: `None` waits for as long as it takes, 0 only tries.

@@ -1,239 +1,34 @@
 //! The service of an agent to local programs: what can be asked, what is answered, as one line of JSON each.
 //!
 //! Decides: the names in that JSON, and that a command line does the same things in the same way whether it has an agent of its
-//! own or goes through the host's. A line is a [`Request`]; the answer is `{"ok": …}` or `{"error": {…}}`.
+//! own or goes through the host's. docs/api.md has these names for people: what is changed here is changed there, and for those who wrote
+//! programs to it.
 //! Leaves to others: sockets (`agent::run`, `backend`), what is shown to people (`show`).
 
 mod answers;
 mod group;
 mod lease;
+mod line;
+mod request;
 mod rows;
 
 pub(crate) use group::{GroupReport, MemberRow, TokenBasis};
 pub(crate) use lease::Lease;
+pub(crate) use line::{API, Event, Greeting, LINE_MAX, News, RequestLine, Said, Unread, What};
+pub(crate) use request::{AttrRule, Item, Request, Rule, Version};
 pub(crate) use rows::{Hold, RealmRow, Until};
 
 use crate::text::{Blob, Text};
-use cistern_client::{Contents, DirEntry, FileType, LockInfo, Metadata, ServerStatus, Standing, Version as FileVersion, WatchEvent};
+use cistern_client::{Contents, DirEntry, FileType, LockInfo, Metadata, ServerStatus, Standing, Version as FileVersion};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// What a local program asks of an agent.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum Request {
-    Stat {
-        path: Text,
-        follow: bool,
-    },
-    List {
-        path: Text,
-        detail: bool,
-    },
-    Read {
-        path: Text,
-    },
-    ReadLink {
-        path: Text,
-    },
-    Put {
-        path: Text,
-        data: Blob,
-        mode: u16,
-        /// Only if the file has this version; 0: only if there is none.
-        #[serde(skip_serializing_if = "Option::is_none", default)]
-        if_version: Option<u64>,
-    },
-    GetXattr {
-        path: Text,
-        name: Text,
-    },
-    ListXattr {
-        path: Text,
-    },
-    SetXattr {
-        path: Text,
-        name: Text,
-        value: Blob,
-        rule: AttrRule,
-    },
-    RemoveXattr {
-        path: Text,
-        name: Text,
-    },
-    /// Does all of it or nothing.
-    Batch {
-        items: Vec<Item>,
-        /// Versions that must be so, or nothing is done.
-        #[serde(skip_serializing_if = "Vec::is_empty", default)]
-        if_versions: Vec<Version>,
-    },
-    Create {
-        path: Text,
-        exclusive: bool,
-        mode: u16,
-    },
-    Mkdir {
-        path: Text,
-        mode: u16,
-        /// Whether it begins a realm.
-        #[serde(skip_serializing_if = "std::ops::Not::not", default)]
-        realm: bool,
-    },
-    /// 0: no quota; absent: as it is.
-    SetQuota {
-        path: Text,
-        #[serde(skip_serializing_if = "Option::is_none", default)]
-        objects: Option<u64>,
-        #[serde(skip_serializing_if = "Option::is_none", default)]
-        bytes: Option<u64>,
-    },
-    /// One of them, or all.
-    Realms {
-        realm: Option<u32>,
-    },
-    Symlink {
-        target: Text,
-        path: Text,
-    },
-    Link {
-        existing: Text,
-        path: Text,
-    },
-    Unlink {
-        path: Text,
-        force: bool,
-    },
-    Rmdir {
-        path: Text,
-    },
-    Rename {
-        from: Text,
-        to: Text,
-        rule: Rule,
-        force: bool,
-    },
-    SetAttr {
-        path: Text,
-        mode: Option<u16>,
-        mtime_ns: Option<i64>,
-        #[serde(skip_serializing_if = "Option::is_none", default)]
-        atime_ns: Option<i64>,
-        #[serde(skip_serializing_if = "Option::is_none", default)]
-        size: Option<u64>,
-    },
-    Locks {
-        path: Option<Text>,
-    },
-    /// Watches an object; the watch belongs to this connection.
-    Watch {
-        object: u64,
-    },
-    Unwatch {
-        object: u64,
-    },
-    /// What has become of the watched objects; waits at most so long for something, and never longer than a second.
-    News {
-        wait_ms: u64,
-    },
-    Server,
-    Ping,
-    Lease,
-    /// Takes a lock that belongs to this connection: it is given back when the connection ends.
-    Lock {
-        path: Text,
-        shared: bool,
-        wait_ms: Option<u64>,
-        /// Should the connection end without an unlock, the lock is kept until the last instant that `hold` has told: for a program that
-        /// starts others, which end by that instant although it was killed.
-        #[serde(skip_serializing_if = "std::ops::Not::not", default)]
-        linger: bool,
-    },
-    Unlock {
-        hold: u64,
-    },
-    /// Makes an ephemeral file with its contents, whole or not at all; it must not exist. It belongs to this connection, and goes when the
-    /// connection ends.
-    Join {
-        path: Text,
-        data: Blob,
-        mode: u16,
-    },
-    /// Removes an ephemeral file that `join` has made.
-    Leave {
-        object: u64,
-    },
-    Hold {
-        hold: u64,
-    },
-    /// Of a member of a group: what it knows of the group.
-    Group,
-}
-
-impl Request {
-    /// Whether it changes something: without an answer its outcome is unknown.
-    pub(crate) const fn is_change(&self) -> bool {
-        match self {
-            Self::Stat { .. } | Self::List { .. } | Self::Read { .. } | Self::ReadLink { .. } | Self::GetXattr { .. } => false,
-            Self::ListXattr { .. } | Self::Locks { .. } | Self::Server | Self::Ping | Self::Lease | Self::Hold { .. } => false,
-            Self::Realms { .. } | Self::Group => false,
-            Self::Watch { .. } | Self::Unwatch { .. } | Self::News { .. } => false,
-            Self::Put { .. } | Self::SetXattr { .. } | Self::RemoveXattr { .. } | Self::Batch { .. } | Self::Create { .. } => true,
-            Self::SetQuota { .. } => true,
-            Self::Mkdir { .. } | Self::Symlink { .. } | Self::Link { .. } | Self::Unlink { .. } | Self::Rmdir { .. } => true,
-            Self::Rename { .. } | Self::SetAttr { .. } | Self::Lock { .. } | Self::Unlock { .. } => true,
-            Self::Join { .. } | Self::Leave { .. } => true,
-        }
-    }
-}
-
-/// A version that something must have.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Version {
-    pub(crate) path: Text,
-    pub(crate) version: u64,
-}
-
-/// One change of a batch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum Item {
-    Create { path: Text, exclusive: bool, mode: u16 },
-    Mkdir { path: Text, mode: u16 },
-    Symlink { target: Text, path: Text },
-    Link { existing: Text, path: Text },
-    Unlink { path: Text, force: bool },
-    Rmdir { path: Text },
-    Rename { from: Text, to: Text, rule: Rule, force: bool },
-    SetAttr { path: Text, mode: Option<u16>, size: Option<u64> },
-    Write { path: Text, offset: u64, data: Blob, truncate: bool },
-    SetXattr { path: Text, name: Text, value: Blob, rule: AttrRule },
-    RemoveXattr { path: Text, name: Text },
-}
-
-/// What setting an extended attribute does when it exists, or does not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum AttrRule {
-    Any,
-    Create,
-    Replace,
-}
-
-/// What a rename does when the new name exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Rule {
-    Replace,
-    NoReplace,
-    Exchange,
-}
 
 /// What came of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Response {
-    Done,
+    Done {},
+    Hello(Greeting),
     Attr(Attributes),
     Listing(Vec<EntryRow>),
     Data {
@@ -273,42 +68,7 @@ pub(crate) enum Response {
     Joined {
         object: u64,
     },
-    News(Vec<News>),
     Group(Box<GroupReport>),
-}
-
-/// Something known of a watched object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct News {
-    pub(crate) object: u64,
-    #[serde(flatten)]
-    pub(crate) what: What,
-}
-
-/// What is known of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "what", rename_all = "snake_case")]
-pub(crate) enum What {
-    /// It has this version, and changes from now on are told.
-    Certain { version: u64 },
-    /// It has changed.
-    Changed { version: u64 },
-    /// Changes may be missed from now on.
-    Uncertain,
-    /// It is gone.
-    Gone,
-}
-
-impl From<WatchEvent> for News {
-    fn from(event: WatchEvent) -> Self {
-        let what = match event {
-            WatchEvent::Current(version) => What::Certain { version: version.number },
-            WatchEvent::Changed(version) => What::Changed { version: version.number },
-            WatchEvent::Removed(_) => What::Gone,
-            _ => What::Uncertain,
-        };
-        Self { object: event.file().0, what }
-    }
 }
 
 /// What an item of a batch was about.
@@ -333,14 +93,6 @@ pub(crate) struct Failure {
     pub(crate) item: Option<u16>,
     /// Exit status of a command that fails with it.
     pub(crate) exit: u8,
-}
-
-/// One line of answer.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
-    Ok(Response),
-    Error(Failure),
 }
 
 impl From<FileVersion> for Done {

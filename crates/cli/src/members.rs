@@ -5,7 +5,7 @@
 //! Invariant: of the programs of one agent only one at a time makes or has the file of a path, or has perhaps made it.
 //! Leaves to others: when a program has gone (`agent::run`), the end of files with the session (the server).
 
-use crate::execute::User;
+use crate::execute::{User, Waits};
 use crate::local::Failure;
 use crate::text::{Blob, Text};
 use cistern_client::{Client, ErrorKind, FileId, Metadata};
@@ -57,7 +57,15 @@ impl Members {
     }
 
     /// Makes a file.
-    pub(crate) fn join(&mut self, client: &Client, path: &Text, data: Blob, mode: u16, user: User) -> Result<FileId, Failure> {
+    pub(crate) fn join<W: Waits>(
+        &mut self,
+        client: &Client,
+        waits: &mut W,
+        path: &Text,
+        data: Blob,
+        mode: u16,
+        user: User,
+    ) -> Result<FileId, Failure> {
         // Whoever asks again has lost the file that it had.
         self.files.retain(|_, claim| claim.path != *path);
         let exists = || Failure::status(path, Status::EEXIST);
@@ -65,8 +73,8 @@ impl Members {
         let mut perhaps = before.is_some();
         let claim = before.map(|at| self.perhaps.swap_remove(at)).or_else(|| self.claims.claim(path)).ok_or_else(exists)?;
         let make = client.create_new(path.as_os()).ephemeral().contents(data.0.clone());
-        let made = match make.mode(mode.into()).owner(user.uid, user.gid).wait() {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => match adopt(client, path, data) {
+        let made = match waits.wait(make.mode(mode.into()).owner(user.uid, user.gid)) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => match adopt(client, waits, path, data) {
                 Ok(found) => found.ok_or_else(exists),
                 Err(failure) => {
                     perhaps = true;
@@ -88,22 +96,22 @@ impl Members {
     }
 
     /// Removes one of the files.
-    pub(crate) fn leave(&mut self, client: &Client, object: FileId) -> Result<(), Failure> {
+    pub(crate) fn leave<W: Waits>(&mut self, client: &Client, waits: &mut W, object: FileId) -> Result<(), Failure> {
         let Some(claim) = self.files.get(&object) else {
             return Err(Failure::failed(format!("{object} is no ephemeral file of this connection")));
         };
-        remove(client, &claim.path, object)?;
+        remove(client, waits, &claim.path, object)?;
         self.files.remove(&object);
         Ok(())
     }
 
     /// Removes all of them.
-    pub(crate) fn leave_all(&mut self, client: &Client) -> Result<(), Failure> {
+    pub(crate) fn leave_all<W: Waits>(&mut self, client: &Client, waits: &mut W) -> Result<(), Failure> {
         while let Some(object) = self.files.keys().next().copied() {
-            self.leave(client, object)?;
+            self.leave(client, waits, object)?;
         }
         while let Some(claim) = self.perhaps.last() {
-            leave_perhaps(client, &claim.path)?;
+            leave_perhaps(client, waits, &claim.path)?;
             self.perhaps.pop();
         }
         Ok(())
@@ -111,8 +119,8 @@ impl Members {
 }
 
 /// The ephemeral file that is there, if this agent's session made it.
-fn own_at(client: &Client, path: &Text) -> Result<Option<Metadata>, Failure> {
-    match client.symlink_metadata(path.as_os()).wait() {
+fn own_at<W: Waits>(client: &Client, waits: &mut W, path: &Text) -> Result<Option<Metadata>, Failure> {
+    match waits.wait(client.symlink_metadata(path.as_os())) {
         Ok(there) => Ok((there.is_ephemeral() && client.owns_ephemeral(there.id())?).then_some(there)),
         // Nor is there one where its directory is gone.
         Err(error) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&error.kind()) => Ok(None),
@@ -121,35 +129,35 @@ fn own_at(client: &Client, path: &Text) -> Result<Option<Metadata>, Failure> {
 }
 
 /// Takes a file that is there already, if this agent's session made it and no program has it: its making was given up before the answer came.
-fn adopt(client: &Client, path: &Text, data: Blob) -> Result<Option<FileId>, Failure> {
-    let Some(there) = own_at(client, path)? else { return Ok(None) };
+fn adopt<W: Waits>(client: &Client, waits: &mut W, path: &Text, data: Blob) -> Result<Option<FileId>, Failure> {
+    let Some(there) = own_at(client, waits, path)? else { return Ok(None) };
     if there.len() != 0 || !data.0.is_empty() {
-        client.write(path.as_os(), data.0).if_version(there.version()).wait()?;
+        waits.wait(client.write(path.as_os(), data.0).if_version(there.version()))?;
     }
     Ok(Some(there.id()))
 }
 
 /// Removes a file that was perhaps made.
-fn leave_perhaps(client: &Client, path: &Text) -> Result<(), Failure> {
+fn leave_perhaps<W: Waits>(client: &Client, waits: &mut W, path: &Text) -> Result<(), Failure> {
     // Asked before the look: what was settled by then is seen by it.
     let settled = client.unsettled()? == 0;
-    if let Some(object) = own_at(client, path)?.map(|there| there.id()) {
-        return remove(client, path, object);
+    if let Some(object) = own_at(client, waits, path)?.map(|there| there.id()) {
+        return remove(client, waits, path, object);
     }
     if settled { Ok(()) } else { Err(Failure::failed(format!("{path}: it is not known yet whether it was made"))) }
 }
 
 /// Takes the file's name away, unless it leads to something else by now.
-fn remove(client: &Client, path: &Text, object: FileId) -> Result<(), Failure> {
+fn remove<W: Waits>(client: &Client, waits: &mut W, path: &Text, object: FileId) -> Result<(), Failure> {
     loop {
-        let there = match client.symlink_metadata(path.as_os()).wait() {
+        let there = match waits.wait(client.symlink_metadata(path.as_os())) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             other => other?,
         };
         if there.id() != object {
             return Ok(());
         }
-        match client.remove_file(path.as_os()).even_if_locked().if_version(there.version()).wait() {
+        match waits.wait(client.remove_file(path.as_os()).even_if_locked().if_version(there.version())) {
             // It has changed since: its version is looked at again.
             Err(error) if error.kind() == ErrorKind::VersionChanged => {}
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),

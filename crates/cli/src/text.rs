@@ -128,6 +128,24 @@ pub(crate) mod octal {
         let text = std::borrow::Cow::<str>::deserialize(d)?;
         cistern_text::octal(&text).map_err(D::Error::custom)
     }
+
+    /// The same where there may be none.
+    pub(crate) mod option {
+        use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+        #[derive(Serialize, Deserialize)]
+        #[serde(transparent)]
+        struct Mode(#[serde(with = "super")] u16);
+
+        #[expect(clippy::trivially_copy_pass_by_ref, clippy::ref_option, reason = "serde's signature")]
+        pub(crate) fn serialize<S: Serializer>(mode: &Option<u16>, s: S) -> Result<S::Ok, S::Error> {
+            mode.map(Mode).serialize(s)
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u16>, D::Error> {
+            Ok(Option::<Mode>::deserialize(d)?.map(|Mode(mode)| mode))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -54,6 +54,8 @@ pub struct PeerLock {
 struct Connection {
     socket: PathBuf,
     lines: BufReader<UnixStream>,
+    /// Of the request sent last.
+    id: u64,
     lease: Duration,
     /// As the member told last.
     until: Option<Instant>,
@@ -72,10 +74,10 @@ impl PeerLock {
         let socket = socket.as_ref().to_owned();
         let no_member = |source| Cause::NoMember { socket: socket.clone(), source };
         let stream = UnixStream::connect(&socket).map_err(no_member)?;
-        let mut member = Connection { socket: socket.clone(), lines: BufReader::new(stream), lease: Duration::ZERO, until: None };
+        let mut member = Connection { socket: socket.clone(), lines: BufReader::new(stream), id: 0, lease: Duration::ZERO, until: None };
         let wait_ms = wait.map(|wait| u64::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX));
-        let asked = json!({ "op": "lock", "path": name, "shared": false, "wait_ms": wait_ms, "linger": true });
-        let answer = member.ask(&asked)?;
+        member.ask(json!({ "op": "hello", "api": 1 }))?;
+        let answer = member.ask(json!({ "op": "lock", "path": name, "wait_ms": wait_ms, "linger": true }))?;
         let number = |field: &str| answer["locked"][field].as_u64().ok_or_else(|| member.no_answer(&answer));
         let (hold, token) = (number("hold")?, Token(number("token")?));
         let basis = match answer["locked"]["basis"].as_str() {
@@ -147,7 +149,7 @@ impl PeerLock {
         self.home.check_process()?;
         let mut member = self.member.lock().unwrap_or_else(PoisonError::into_inner);
         member.until = None;
-        member.ask(&json!({ "op": "unlock", "hold": self.hold })).map(drop)
+        member.ask(json!({ "op": "unlock", "hold": self.hold })).map(drop)
     }
 
     /// Reads from the member until when the lock is certain.
@@ -157,7 +159,7 @@ impl PeerLock {
         // No longer than what is asked for is worth.
         let bound = Some(left.max(Duration::from_millis(1)));
         member.lines.get_ref().set_read_timeout(bound).map_err(Error::start)?;
-        let answer = member.ask(&json!({ "op": "hold", "hold": self.hold }))?;
+        let answer = member.ask(json!({ "op": "hold", "hold": self.hold }))?;
         let hold = &answer["hold"];
         let reading = |clock: &str| hold["until"][clock].as_u64();
         member.lease = Duration::from_millis(hold["lease_ms"].as_u64().unwrap_or(0));
@@ -175,7 +177,7 @@ impl Drop for PeerLock {
         let member = self.member.get_mut().unwrap_or_else(PoisonError::into_inner);
         if self.home.check_process().is_ok() && member.until.is_some() {
             // Where the member does not read it, the lock ends with its lease.
-            let _ = member.say(&json!({ "op": "unlock", "hold": self.hold }));
+            let _ = member.say(json!({ "op": "unlock", "hold": self.hold }));
         }
     }
 }
@@ -184,11 +186,13 @@ impl Drop for PeerLock {
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 
 impl Connection {
-    fn say(&mut self, request: &Value) -> io::Result<()> {
+    fn say(&mut self, mut request: Value) -> io::Result<()> {
+        self.id += 1;
+        request["id"] = self.id.into();
         self.lines.get_mut().write_all(format!("{request}\n").as_bytes())
     }
 
-    fn ask(&mut self, request: &Value) -> Result<Value, Error> {
+    fn ask(&mut self, request: Value) -> Result<Value, Error> {
         let mut line = String::new();
         let asked = self.say(request).and_then(|()| self.lines.read_line(&mut line));
         let failed = |socket: &Path, source| Cause::NoMember { socket: socket.to_owned(), source };

@@ -218,19 +218,19 @@ fn control_lines() -> Vec<Vec<u8>> {
 fn host_agent(input: &[u8]) -> u64 {
     outcome(cistern_cli::decode::host_agent_line(input).map(|written| {
         assert_eq!(cistern_cli::decode::host_agent_line(written.as_bytes()).as_deref(), Ok(&written[..]));
-        written.split('"').nth(3).map(str::to_owned)
+        written.split("\"op\":\"").nth(1).and_then(|rest| rest.split('"').next()).map(str::to_owned)
     }))
 }
 
 fn agent_lines() -> Vec<Vec<u8>> {
     lines(&[
-        r#"{"op":"lock","path":"/a","shared":false,"wait_ms":20000}"#,
-        r#"{"op":"unlock","hold":3}"#,
-        r#"{"op":"put","path":"/a","data":"text","mode":420}"#,
-        r#"{"op":"put","path":{"b64":"L2E="},"data":{"b64":"AAEC"},"mode":420}"#,
-        r#"{"op":"stat","path":"/a","follow":true}"#,
-        r#"{"op":"read","path":"/a"}"#,
-        r#"{"op":"lease"}"#,
+        r#"{"id":1,"op":"lock","path":"/a","shared":false,"wait_ms":20000}"#,
+        r#"{"id":2,"op":"unlock","hold":3}"#,
+        r#"{"id":3,"guard":1,"op":"put","path":"/a","data":"text","mode":"0644"}"#,
+        r#"{"id":4,"deadline_ms":50,"op":"put","path":{"b64":"L2E="},"data":{"b64":"AAEC"}}"#,
+        r#"{"id":5,"op":"stat","path":"/a","follow":true}"#,
+        r#"{"id":6,"op":"read","path":"/a"}"#,
+        r#"{"id":7,"op":"lease"}"#,
     ])
 }
 

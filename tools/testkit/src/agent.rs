@@ -5,15 +5,29 @@ use serde_json::{Value, json};
 use std::io::BufReader;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// One connection to an agent: what is locked on it belongs to it.
-pub struct Line(BufReader<UnixStream>);
+pub struct Line {
+    stream: BufReader<UnixStream>,
+    /// Of the request sent last.
+    id: u64,
+}
 
 impl Line {
+    /// A connection to the agent whose socket this is.
+    pub fn open(socket: &Path) -> Self {
+        let mut line = Self { stream: connect(socket), id: 0 };
+        line.ok(json!({ "op": "hello", "api": 1 }));
+        line
+    }
+
     /// Asks; the answer, or the error.
     pub fn ask(&mut self, request: &Value) -> Result<Value, Value> {
-        ask(&mut self.0, request)
+        self.id += 1;
+        let mut request = request.clone();
+        request["id"] = self.id.into();
+        ask(&mut self.stream, &request)
     }
 
     /// Asks, and panics on an error.
@@ -23,7 +37,7 @@ impl Line {
 
     /// Takes an exclusive lock; gives its hold and its token.
     pub fn lock(&mut self, path: &str) -> (u64, u64) {
-        let locked = self.ok(json!({ "op": "lock", "path": path, "shared": false, "wait_ms": 20_000 }));
+        let locked = self.ok(json!({ "op": "lock", "path": path, "wait_ms": 20_000 }));
         (locked["locked"]["hold"].as_u64().unwrap(), locked["locked"]["token"].as_u64().unwrap())
     }
 
@@ -39,7 +53,7 @@ impl Line {
 
     /// Makes a file with these contents.
     pub fn put(&mut self, path: &str, text: &str) {
-        self.ok(json!({ "op": "put", "path": path, "data": text, "mode": 0o644 }));
+        self.ok(json!({ "op": "put", "path": path, "data": text }));
     }
 
     /// Contents of a file, in base64.
@@ -87,13 +101,13 @@ impl Agent {
         all.extend(capture.iter().map(String::as_str));
         let process = Daemon::start(place, CISTERN, &all);
         let socket: PathBuf = process.ready["socket"].as_str().unwrap().into();
-        let line = Line(connect(&socket));
+        let line = Line::open(&socket);
         Self { process, socket, line }
     }
 
     /// One more connection.
     pub fn line(&self) -> Line {
-        Line(connect(&self.socket))
+        Line::open(&self.socket)
     }
 
     /// Where its socket is.

@@ -30,6 +30,7 @@ use daemon::PeerServices;
 use holders::Holders;
 use reserve::Reserve;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -164,6 +165,7 @@ fn serve(args: &Peer, group: &GroupList, ctx: &Ctx) -> Result<(), Failure> {
         group: group.clone(),
         control: Some(control),
         holders: Holders::default(),
+        greeted: BTreeSet::new(),
         found,
         reserve,
         waking,

@@ -1,6 +1,6 @@
 //! What was asked for, out of an answer.
 
-use super::{Attributes, Done, EntryRow, Failure, GroupReport, Hold, Lease, LockRow, News, RealmRow, Report, Response};
+use super::{Attributes, Done, EntryRow, Failure, GroupReport, Hold, Lease, LockRow, RealmRow, Report, Response};
 use crate::execute::EXIT_SOFTWARE;
 use crate::text::{Blob, Text};
 
@@ -35,7 +35,6 @@ answers! {
     hold -> Hold: Self::Hold(hold) => hold;
     joined -> u64: Self::Joined { object } => object;
     group -> GroupReport: Self::Group(report) => *report;
-    news -> Vec<News>: Self::News(news) => news;
 }
 
 impl Response {

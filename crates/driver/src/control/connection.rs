@@ -37,23 +37,23 @@ pub(super) struct Connection {
     written: usize,
     /// Nothing more is read; the connection ends when its output is written.
     finishing: bool,
-    /// A line was read whose answer comes later.
-    awaits: bool,
+    /// Lines that were read whose answers come later.
+    awaits: usize,
 }
 
 impl Connection {
     pub(super) fn new(stream: UnixStream, id: ConnectionId, limits: ControlLimits) -> Self {
-        Self { stream, id, limits, partial: Vec::new(), output: Vec::new(), written: 0, finishing: false, awaits: false }
+        Self { stream, id, limits, partial: Vec::new(), output: Vec::new(), written: 0, finishing: false, awaits: 0 }
     }
 
     /// Whether a line of it is worked on.
     pub(super) const fn awaits_an_answer(&self) -> bool {
-        self.awaits
+        self.awaits > 0
     }
 
-    /// What it awaited has come.
+    /// Something that it awaited has come.
     pub(super) const fn answered(&mut self) {
-        self.awaits = false;
+        self.awaits = self.awaits.saturating_sub(1);
     }
 
     pub(super) fn id(&self) -> ConnectionId {
@@ -119,7 +119,7 @@ impl Connection {
         match response {
             Response::Line(answer) => self.queue(&answer),
             Response::Later => {
-                self.awaits = true;
+                self.awaits += 1;
                 true
             }
             Response::Last(answer) => {

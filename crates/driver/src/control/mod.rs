@@ -163,9 +163,10 @@ impl ControlServer {
             return false;
         };
         target.answered();
+        let awaits = target.awaits_an_answer();
         let alive = target.queue(line) && target.flush();
         if alive {
-            self.places.used(connection, false);
+            self.places.used(connection, awaits);
         } else {
             self.remove(connection.slot);
         }

@@ -7,6 +7,8 @@
 //! Leaves to others: one connection (`connection`), what a request does (`execute`), the identity (`cistern_client`).
 
 mod connection;
+mod desk;
+mod lines;
 mod peers;
 
 pub(crate) use connection::shares_clocks;
@@ -15,7 +17,7 @@ use crate::commands::{OWN_AGENT, Run};
 use crate::contact::{self, Contact, Wanted};
 use crate::ctx::Ctx;
 use crate::execute::{EXIT_FAILED, EXIT_UNAVAILABLE, Programs};
-use crate::local::{Answer, Failure};
+use crate::local::{Failure, Said};
 use crate::options::Options;
 use crate::places::{Daemon, make_above};
 use crate::settings::{self, SettingRow, tell_changes};
@@ -76,8 +78,7 @@ pub(crate) enum Idle {
     Auto,
 }
 
-/// Most connections at a time, each of which has a thread and, while it waits for a lock, three descriptors: of the 1,024 that a process
-/// usually may have.
+/// Most connections at a time, each of which has a thread and three descriptors, of the 1,024 that a process usually may have.
 const CONNECTIONS_MAX: usize = 256;
 
 /// How long a program has to take each part of an answer before it counts as stuck.
@@ -227,7 +228,7 @@ fn receive(listener: &UnixListener, served: &Served, rooms: &Arc<Rooms>, end: &A
 /// Tells a program why it is not served, without waiting for it.
 fn tell(stream: &UnixStream, why: &str) {
     let failure = Failure::new("BUSY", EXIT_UNAVAILABLE, format!("the agent {why}"));
-    let line = serde_json::to_string(&Answer::Error(failure)).unwrap_or_default() + "\n";
+    let line = serde_json::to_string(&Said::answer(None, Err(failure))).unwrap_or_default() + "\n";
     // Where it does not fit the socket's buffer the end of the connection says enough.
     let _ = send(stream.as_raw_fd(), line.as_bytes(), MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
 }

@@ -8,7 +8,7 @@ use super::cast::{AgentPlayer, Cast};
 use super::report::DemoReport;
 use super::scenery::Tree;
 use crate::backend::{Backend, Line, own_client};
-use crate::execute::Holds;
+use crate::execute::Own;
 use crate::local::{Failure, Request, Response, millis};
 use crate::options::Options;
 use crate::text::Text;
@@ -27,7 +27,7 @@ const JOB: &str = "/nightly";
 pub(crate) fn import(cast: &Cast, tree: &Tree, report: &mut DemoReport) -> Result<(), Failure> {
     let (server, key_file) = (vec![cast.server.to_string()], Some(cast.key_file.clone()));
     let options = Options { server, key_file, config: Some("/dev/null".into()), ..Options::default() };
-    let mut backend = Backend::Own(own_client(&options, Some("import".to_owned()))?, Holds::default());
+    let mut backend = Backend::Own(own_client(&options, Some("import".to_owned()))?, Own::default());
     let tally = import_tree(&mut backend, &tree.dir, &TREE.into(), &mut Progress::default())?;
     backend.call(Request::Create { path: JOB.into(), exclusive: true, mode: 0o644 })?;
     backend.close();
@@ -100,7 +100,7 @@ pub(crate) fn read_cold_and_cached(cast: &mut Cast, report: &mut DemoReport) -> 
 }
 
 fn lock(line: &mut Line, wait: Duration) -> Result<(u64, u64), Failure> {
-    line.call(&Request::Lock { path: JOB.into(), shared: false, wait_ms: Some(millis(wait)), linger: false })?.locked()
+    line.call(&Request::Lock { path: JOB.into(), shared: false, wait_ms: Some(millis(wait)), linger: false, events: false })?.locked()
 }
 
 pub(crate) fn hand_over(cast: &mut Cast, report: &mut DemoReport) -> Result<(), Failure> {

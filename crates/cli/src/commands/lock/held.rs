@@ -8,7 +8,7 @@
 
 use crate::backend::{Backend, Line};
 use crate::bell::Bell;
-use crate::execute::Holds;
+use crate::execute::Own;
 use crate::local::{Failure, Hold, Request, Response, TokenBasis, micros};
 use crate::signals::{End, wait_for};
 use cistern_client::{Client, Guard, LockState};
@@ -80,7 +80,7 @@ impl Held {
     /// The host's agent takes no connection.
     pub(super) fn looker(&self) -> Result<Backend, Failure> {
         match &self.holder {
-            Holder::Own(client, _) => Ok(Backend::Own(client.clone(), Holds::default())),
+            Holder::Own(client, _) => Ok(Backend::Own(client.clone(), Own::default())),
             Holder::Host { line, .. } => line.again().map(Backend::Host),
         }
     }
@@ -133,7 +133,7 @@ impl Held {
                 }
             }
             Holder::Host { gone: true, .. } => wait_for(&mut [PollFd::new(stop.as_fd(), PollFlags::POLLIN)], None),
-            // Unasked an agent says nothing: what can be read is the end of the connection.
+            // Of a lock that was asked for without events an agent says nothing unasked: what can be read is the end of the connection.
             Holder::Host { line, .. } => {
                 let fds = &mut [PollFd::new(line.as_fd(), PollFlags::POLLIN), PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
                 wait_for(fds, Some(span));

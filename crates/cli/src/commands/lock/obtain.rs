@@ -191,7 +191,7 @@ impl<'a> Obtaining<'a> {
             LockAgent::Own(client) => Asked::Own(client.clone(), request_lock(client, self.path, self.args.shared, wait_ms).start()),
             LockAgent::Host(socket) => {
                 let mut line = Line::open(socket).map_err(|failure| self.failed(failure))?;
-                let request = Request::Lock { path: self.path.clone(), shared: self.args.shared, wait_ms, linger: true };
+                let request = Request::Lock { path: self.path.clone(), shared: self.args.shared, wait_ms, linger: true, events: false };
                 line.send(&request).map_err(|failure| self.failed(failure))?;
                 Asked::Host(line)
             }

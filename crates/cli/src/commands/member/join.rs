@@ -9,7 +9,7 @@ use crate::backend::{Backend, Line, host_agent, own_agent};
 use crate::commands::{Run, unless_unread};
 use crate::contact::{self, Tries};
 use crate::ctx::Ctx;
-use crate::execute::{EXIT_FAILED, Holds};
+use crate::execute::{EXIT_FAILED, Own};
 use crate::local::{Failure, News, Request, Response, What, millis};
 use crate::options::Options;
 use crate::show;
@@ -79,8 +79,6 @@ struct Membership<'a> {
     host: Option<PathBuf>,
     /// None: the host's agent has ended the connection.
     backend: Option<Backend>,
-    /// The host's agent was asked something, and not waited for: the process is to end.
-    unanswered: bool,
     /// It has been a member before.
     has_joined: bool,
     /// What was told last of why it cannot join.
@@ -95,11 +93,10 @@ impl Run for Join {
         let host = host_agent(options)?;
         let backend = match host {
             Some(_) => None,
-            None => Some(Backend::Own(own_agent(options, Some(format!("member {path}")), Tries::UntilEnded)?, Holds::default())),
+            None => Some(Backend::Own(own_agent(options, Some(format!("member {path}")), Tries::UntilEnded)?, Own::default())),
         };
         let closer = backend.as_ref().and_then(|backend| close_at_end(backend, &end));
-        let mut membership =
-            Membership { args: self, options, path, end: &end, host, backend, unanswered: false, has_joined: false, told: String::new() };
+        let mut membership = Membership { args: self, options, path, end: &end, host, backend, has_joined: false, told: String::new() };
         let result = membership.run();
         match (closer, membership.backend) {
             (Some(closer), _) if end.is_asked() => _ = closer.join(),
@@ -187,10 +184,7 @@ impl Membership<'_> {
         let result = match &mut *backend {
             Backend::Host(line) => match line.ask(&request, self.end, None) {
                 Some(result) => result,
-                None => {
-                    self.unanswered = true;
-                    Err(Failure::failed("asked to end"))
-                }
+                None => Err(Failure::failed("asked to end")),
             },
             own => own.call(request),
         };
@@ -278,9 +272,7 @@ impl Membership<'_> {
         let Some(Backend::Host(line)) = &mut self.backend else { return };
         let Ok((never, _asker)) = End::pair() else { return };
         let until = Some(Instant::now() + CLOSE_TIME);
-        // The answers come in order.
-        let free = !self.unanswered || line.answer(&never, until).is_some();
-        let left = if free { line.ask(&Request::Leave { object }, &never, until) } else { None };
+        let left = line.ask(&Request::Leave { object }, &never, until);
         if !matches!(left, Some(Ok(_))) {
             log::warn!("the agent removes the file later: {left:?}");
         }
@@ -292,8 +284,14 @@ impl Membership<'_> {
 
     /// What has become of the object within a moment.
     fn news(&mut self, object: u64) -> Result<Vec<What>, Failure> {
-        let news = self.call(Request::News { wait_ms: millis(STEP) })?.news()?;
-        Ok(news.into_iter().filter(|news: &News| news.object == object).map(|news| news.what).collect())
+        let news = match &mut self.backend {
+            Some(backend) => backend.news(STEP),
+            None => Ok(Vec::new()),
+        };
+        if news.as_ref().is_err_and(|failure| failure.code == "NO_AGENT") {
+            self.backend = None;
+        }
+        Ok(news?.into_iter().filter(|news: &News| news.object == object).map(|news| news.what).collect())
     }
 
     fn tell(&self, event: &str, object: Option<u64>) -> Result<(), Failure> {

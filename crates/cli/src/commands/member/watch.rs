@@ -17,10 +17,10 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ffi::OsString;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long one question for news waits: as long as a signal may take to be noticed.
-const WAIT_MS: u64 = 200;
+/// How long news are waited for: as long as a signal may take to be noticed.
+const WAIT: Duration = Duration::from_millis(200);
 
 const WATCH_HELP: &str = "\
 For a directory: its entries first, then each name added or removed, and each change of an ephemeral file in it. While \
@@ -103,7 +103,7 @@ impl Watching<'_> {
 
     fn run(&mut self, end: &End) -> Result<(), Failure> {
         while !end.is_asked() && !self.subjects.is_empty() {
-            for one in self.backend.call(Request::News { wait_ms: WAIT_MS })?.news()? {
+            for one in self.backend.news(WAIT)? {
                 self.heard(one)?;
             }
         }

@@ -5,17 +5,21 @@
 //! released, and the others have heard so, or a little later nobody waits for that any more.
 //! Leaves to others: who has what (`holders`), the group (`cistern_flease`).
 
-use super::holders::{Granted, Holders};
+use super::LINE_MAX;
+use super::holders::{Granted, Holders, LockRequest};
 use super::report::{locks, report};
 use super::reserve::{Reserve, Waking};
 use super::resolve::Found;
 use crate::commands::agent::run::shares_clocks;
+use crate::execute::EXIT_FAILED;
 use crate::group::GroupList;
-use crate::local::{Answer, Failure, Hold, Request, Response, Until, micros, millis};
+use crate::local::{Event as Told, Failure, Greeting, Hold, Request, RequestLine, Response, Said, Unread, Until, micros, millis};
 use cistern_driver::control::ControlHandler;
 use cistern_driver::{ConnectionId, ControlServer, Handle, Registry, Response as Line, Services, Token};
 use cistern_flease::{Event, Node};
 use cistern_link::Instant;
+use cistern_wire::Status;
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -32,6 +36,8 @@ pub(super) struct PeerServices {
     /// Until the end has begun.
     pub(super) control: Option<ControlServer>,
     pub(super) holders: Holders,
+    /// The programs that have said hello.
+    pub(super) greeted: BTreeSet<ConnectionId>,
     pub(super) found: Receiver<Found>,
     pub(super) reserve: Option<Reserve>,
     /// Until the loop is known.
@@ -76,7 +82,10 @@ impl Services<Node> for PeerServices {
         for (connection, line) in inbox.0 {
             match line {
                 Some(line) => self.line(node, now, connection, &line),
-                None => self.holders.gone(node, now, connection),
+                None => {
+                    self.greeted.remove(&connection);
+                    self.holders.gone(node, now, connection);
+                }
             }
         }
     }
@@ -94,8 +103,8 @@ impl Services<Node> for PeerServices {
         while let Some(event) = node.poll_event() {
             self.event(node, now, event);
         }
-        for (connection, failure) in self.holders.overdue(node, now) {
-            self.tell(connection, Err(failure));
+        for (request, failure) in self.holders.overdue(node, now) {
+            self.answer(request, Err(failure));
         }
         if self.stop.load(Ordering::Acquire) { self.end(node, now) } else { ControlFlow::Continue(()) }
     }
@@ -123,15 +132,19 @@ impl PeerServices {
             Event::Acquired { name, ownership } => {
                 // What ended since is told next.
                 if node.owned(now, &name).is_some_and(|owned| owned.tenure == ownership.tenure)
-                    && let Some(Granted { connection, hold, token, basis }) = self.holders.acquired(node, now, &name, &ownership)
+                    && let Some(Granted { request, hold, token, basis }) = self.holders.acquired(node, now, &name, &ownership)
                 {
-                    self.tell(connection, Ok(Response::Locked { hold, token, object: 0, basis: Some(basis) }));
+                    self.answer(request, Ok(Response::Locked { hold, token, object: 0, basis: Some(basis) }));
                 }
             }
-            Event::Lost { name, ownership } => self.holders.lost(node, now, &name, ownership.tenure),
+            Event::Lost { name, ownership } => {
+                if let Some((connection, hold)) = self.holders.lost(node, now, &name, ownership.tenure) {
+                    self.tell(connection, &Said::event(Told::Lock { hold, state: "lost".to_owned() }));
+                }
+            }
             Event::Held { name } => {
-                for (connection, failure) in self.holders.held(node, now, &name) {
-                    self.tell(connection, Err(failure));
+                for (request, failure) in self.holders.held(node, now, &name) {
+                    self.answer(request, Err(failure));
                 }
             }
             Event::Refused { member, mismatch } => self.trouble(member, mismatch.to_string()),
@@ -144,25 +157,27 @@ impl PeerServices {
         self.troubles[usize::from(member)] = Some(what);
     }
 
-    fn tell(&mut self, connection: ConnectionId, result: Result<Response, Failure>) {
-        let answer = match result {
-            Ok(response) => Answer::Ok(response),
-            Err(failure) => Answer::Error(failure),
-        };
-        // Nothing in an answer cannot be written. Who does not read it has its connection closed, which is told by `gone`.
-        let line = serde_json::to_string(&answer).unwrap_or_default();
+    fn tell(&mut self, connection: ConnectionId, said: &Said) {
+        // Nothing in it cannot be written. Who does not read it has its connection closed, which is told by `gone`.
+        let line = serde_json::to_string(said).unwrap_or_default();
         if let Some(control) = &mut self.control {
             control.push(connection, &line);
         }
     }
 
+    fn answer(&mut self, request: LockRequest, result: Result<Response, Failure>) {
+        self.tell(request.connection, &Said::answer(Some(request.id), result));
+    }
+
     fn line(&mut self, node: &mut Node, now: Instant, connection: ConnectionId, line: &str) {
-        let answer = match serde_json::from_str(line) {
-            Ok(request) => self.carry_out(node, now, connection, request),
-            Err(e) => Some(Err(Failure::usage(format!("not a request: {e}")))),
-        };
-        if let Some(answer) = answer {
-            self.tell(connection, answer);
+        match RequestLine::read(line.as_bytes()) {
+            Ok(asked) => {
+                let id = asked.id;
+                if let Some(answer) = self.carry_out(node, now, connection, asked) {
+                    self.tell(connection, &Said::answer(Some(id), answer));
+                }
+            }
+            Err(Unread { id, failure }) => self.tell(connection, &Said::answer(id, Err(failure))),
         }
     }
 
@@ -172,16 +187,37 @@ impl PeerServices {
         node: &mut Node,
         now: Instant,
         connection: ConnectionId,
-        request: Request,
+        asked: RequestLine,
     ) -> Option<Result<Response, Failure>> {
-        log::trace!("local request: {request:?}");
+        log::trace!("local request: {asked:?}");
+        let RequestLine { id, deadline_ms, guard, request } = asked;
         Some(match request {
+            Request::Hello { api } => {
+                let answer = Greeting::to(api, "member", LINE_MAX);
+                if answer.is_ok() {
+                    self.greeted.insert(connection);
+                }
+                answer
+            }
+            _ if !self.greeted.contains(&connection) => Err(Greeting::missing()),
+            _ if guard.is_some() => Err(Failure::usage("guard is for changes of files, which a member of a group has not")),
             Request::Lock { shared: true, .. } => Err(Failure::usage("a lock of a group is exclusive")),
-            Request::Lock { path, wait_ms, .. } => match self.holders.ask(node, now, connection, &path.0, wait_ms) {
-                Ok(()) => return None,
-                Err(failure) => Err(failure),
-            },
-            Request::Unlock { hold } if self.holders.unlock(node, now, connection, hold) => Ok(Response::Done),
+            Request::Lock { path, wait_ms, events, .. } => {
+                // A try ends by itself.
+                let wait_ms = wait_ms.into_iter().chain(deadline_ms).min();
+                match self.holders.ask(node, now, LockRequest { connection, id, events }, &path.0, wait_ms) {
+                    Ok(()) => return None,
+                    Err(failure) => Err(failure),
+                }
+            }
+            Request::Cancel { request } => {
+                if self.holders.cancel(node, now, connection, request) {
+                    let failure = Failure::new(Status::ECANCELED.name(), EXIT_FAILED, "the lock request was given up");
+                    self.tell(connection, &Said::answer(Some(request), Err(failure)));
+                }
+                Ok(Response::Done {})
+            }
+            Request::Unlock { hold } if self.holders.unlock(node, now, connection, hold) => Ok(Response::Done {}),
             Request::Unlock { hold } => Err(Failure::failed(format!("hold {hold} is not one of this connection's"))),
             Request::Hold { hold } => Ok(Response::Hold(self.look(node, now, connection, hold))),
             Request::Ping => Ok(Response::Pong { round_trip_us: 0 }),

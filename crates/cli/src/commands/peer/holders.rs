@@ -34,6 +34,8 @@ struct Resource {
 struct LocalHolder {
     connection: ConnectionId,
     hold: u64,
+    /// That it is lost is told.
+    events: bool,
     tenure: Ballot,
     since: Instant,
     /// The last instant until which the program was told that it holds.
@@ -42,9 +44,18 @@ struct LocalHolder {
     is_gone: bool,
 }
 
+/// A lock request of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LockRequest {
+    pub(super) connection: ConnectionId,
+    pub(super) id: u64,
+    /// That the lock is lost is told by an event.
+    pub(super) events: bool,
+}
+
 #[derive(Debug)]
 struct Waiter {
-    connection: ConnectionId,
+    request: LockRequest,
     /// Waits no longer.
     until: Option<Instant>,
     /// Does not wait for another owner.
@@ -54,7 +65,7 @@ struct Waiter {
 /// A hold that a program is to be told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Granted {
-    pub(super) connection: ConnectionId,
+    pub(super) request: LockRequest,
     pub(super) hold: u64,
     pub(super) token: u64,
     pub(super) basis: TokenBasis,
@@ -69,7 +80,7 @@ impl Holders {
         &mut self,
         peer: &mut Peer,
         now: Instant,
-        connection: ConnectionId,
+        request: LockRequest,
         name: &[u8],
         wait_ms: Option<u64>,
     ) -> Result<(), Failure> {
@@ -85,7 +96,7 @@ impl Holders {
             }
         })?;
         let wait = if is_try { Some(TRY_TIME) } else { wait_ms.map(Duration::from_millis) };
-        let waiter = Waiter { connection, until: wait.map(|wait| now.plus(wait)), is_try };
+        let waiter = Waiter { request, until: wait.map(|wait| now.plus(wait)), is_try };
         self.resources.entry(name.to_vec()).or_default().waiters.push_back(waiter);
         Ok(())
     }
@@ -98,25 +109,26 @@ impl Holders {
             return None;
         };
         self.next += 1;
-        let Waiter { connection, .. } = waiter;
+        let request = waiter.request;
+        let LockRequest { connection, events, .. } = request;
         let hold = self.next;
-        resource.holder = Some(LocalHolder { connection, hold, tenure: ownership.tenure, since: now, told: None, is_gone: false });
+        resource.holder = Some(LocalHolder { connection, hold, events, tenure: ownership.tenure, since: now, told: None, is_gone: false });
         self.holds.insert(hold, name.to_vec());
         let basis = match ownership.is_token_remembered {
             _ if peer.group().durable_tokens => TokenBasis::Durable,
             true => TokenBasis::Remembered,
             false => TokenBasis::Clock,
         };
-        Some(Granted { connection, hold, token: ownership.token, basis })
+        Some(Granted { request, hold, token: ownership.token, basis })
     }
 
     /// Another member owns a resource: who does not wait for that is told so.
-    pub(super) fn held(&mut self, peer: &mut Peer, now: Instant, name: &[u8]) -> Vec<(ConnectionId, Failure)> {
+    pub(super) fn held(&mut self, peer: &mut Peer, now: Instant, name: &[u8]) -> Vec<(LockRequest, Failure)> {
         let Some(resource) = self.resources.get_mut(name) else { return Vec::new() };
         let mut told = Vec::new();
         resource.waiters.retain(|waiter| {
             if waiter.is_try {
-                told.push((waiter.connection, in_use(name)));
+                told.push((waiter.request, in_use(name)));
             }
             !waiter.is_try
         });
@@ -124,14 +136,29 @@ impl Holders {
         told
     }
 
-    /// The lease of a tenure ended: whoever held it under that tenure has lost it for good.
-    pub(super) fn lost(&mut self, peer: &mut Peer, now: Instant, name: &[u8], tenure: Ballot) {
-        if let Some(resource) = self.resources.get_mut(name)
-            && let Some(holder) = resource.holder.take_if(|holder| holder.tenure == tenure)
-        {
+    /// The lease of a tenure ended: whoever held it under that tenure has lost it for good. The hold that is to be told so.
+    pub(super) fn lost(&mut self, peer: &mut Peer, now: Instant, name: &[u8], tenure: Ballot) -> Option<(ConnectionId, u64)> {
+        let resource = self.resources.get_mut(name);
+        let lost = resource.and_then(|resource| resource.holder.take_if(|holder| holder.tenure == tenure));
+        if let Some(holder) = &lost {
             self.holds.remove(&holder.hold);
         }
         self.settle(peer, now, name);
+        lost.filter(|holder| holder.events && !holder.is_gone).map(|holder| (holder.connection, holder.hold))
+    }
+
+    /// A program waits for a lock no more; false: it did not, or has it.
+    pub(super) fn cancel(&mut self, peer: &mut Peer, now: Instant, connection: ConnectionId, id: u64) -> bool {
+        let is_it = |waiter: &Waiter| waiter.request.connection == connection && waiter.request.id == id;
+        let waits = |resource: &Resource| resource.waiters.iter().position(is_it);
+        let Some((name, at)) = self.resources.iter().find_map(|(name, resource)| Some((name.clone(), waits(resource)?))) else {
+            return false;
+        };
+        if let Some(resource) = self.resources.get_mut(&name) {
+            resource.waiters.remove(at);
+        }
+        self.settle(peer, now, &name);
+        true
     }
 
     /// Until when a hold is certain; the program may act until then. `None`: it is lost.
@@ -166,7 +193,7 @@ impl Holders {
 
     fn forget(&mut self, peer: &mut Peer, now: Instant, is_of: impl Fn(ConnectionId) -> bool) {
         for resource in self.resources.values_mut() {
-            resource.waiters.retain(|waiter| !is_of(waiter.connection));
+            resource.waiters.retain(|waiter| !is_of(waiter.request.connection));
             if let Some(holder) = resource.holder.as_mut().filter(|holder| is_of(holder.connection)) {
                 holder.is_gone = true;
             }
@@ -178,7 +205,7 @@ impl Holders {
     }
 
     /// Ends what has waited long enough, and releases what was kept for programs that are gone.
-    pub(super) fn overdue(&mut self, peer: &mut Peer, now: Instant) -> Vec<(ConnectionId, Failure)> {
+    pub(super) fn overdue(&mut self, peer: &mut Peer, now: Instant) -> Vec<(LockRequest, Failure)> {
         if self.wake_after(now) != Some(Duration::ZERO) {
             return Vec::new();
         }
@@ -188,7 +215,7 @@ impl Holders {
                 let is_over = waiter.until.is_some_and(|until| now.lease_over(until));
                 if is_over {
                     let what = format!("{}: the lock was not granted within the time allowed", Text(name.clone()));
-                    told.push((waiter.connection, Failure::new("TIMED_OUT", EXIT_FAILED, what)));
+                    told.push((waiter.request, Failure::new("TIMED_OUT", EXIT_FAILED, what)));
                 }
                 !is_over
             });

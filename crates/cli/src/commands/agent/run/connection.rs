@@ -1,36 +1,27 @@
-//! One connection of a local program to the host's agent: lines in, answers out, in order.
+//! One connection of a local program to the host's agent: requests in, answers out.
 //!
-//! Decides: how lines are cut and bounded; that a program which has gone away waits for no lock any more; and what happens to the locks of
-//! a connection at its end: given back when the program ends it, and kept until then when the agent ends it (section 11.3). A lock that was
-//! asked for with `linger` outlives a connection that ends without an unlock until the last instant that was told of it: the program was
-//! killed, and what it had started may act until then.
+//! Decides: that requests are carried out one after the other, and that of them only locks are waited for beside others; and what happens to
+//! the locks of a connection at its end: given back when the program ends it, and kept until then when the agent ends it (section 11.3). A
+//! lock that was asked for with `linger` outlives a connection that ends without an unlock until the last instant that was told of it: the
+//! program was killed, and what it had started may act until then.
 //! Place in the walk: a thread, between a program's socket and `execute`. Implements nothing of the wire format.
-//! Invariant: while a request is carried out nothing more is read, so a program cannot make the agent keep more than one line.
-//! Leaves to others: what requests mean (`local`, `execute`).
+//! Leaves to others: what requests mean (`local`, `execute`), lines and waiting (`desk`).
 
 use super::Room;
-use crate::bell::Bell;
-use crate::execute::{Holds, Programs, User, execute, lock};
-use crate::local::{Answer, Failure, Hold, Request, Response, Until};
+use super::desk::{Desk, Queued};
+use crate::execute::{Program, Programs, User, Waits, execute};
+use crate::local::{Failure, Greeting, Hold, LINE_MAX, Request, Response, Until};
 use crate::signals::{End, wait_for};
-use crate::text::Text;
 use cistern_client::Client;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::socket::{getsockopt, sockopt};
 use std::fs;
-use std::future::Future;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
-
-/// Longest line, in bytes: the largest contents as base64 (4/3 of 1 MiB) and the path they go to.
-const LINE_MAX: usize = 2 << 20;
-const CHUNK: usize = 16 << 10;
 
 /// Between attempts to remove the files of a program that has gone.
 const LEAVE_PAUSE: Duration = Duration::from_secs(1);
@@ -38,23 +29,14 @@ const LEAVE_PAUSE: Duration = Duration::from_secs(1);
 /// Serves a connection to its end.
 pub(super) fn serve(client: Client, stream: &UnixStream, (user, programs): (User, Programs), room: &Room, end: &End) {
     let our_clocks = has_our_clocks(stream);
-    let mut connection = Connection {
-        client,
-        stream,
-        room,
-        end,
-        our_clocks,
-        holds: Holds::of(user, programs),
-        lingers: false,
-        told: None,
-        buffer: Vec::new(),
-        searched: 0,
+    let (program, held) = programs.enter(user);
+    let desk = match Desk::new(stream, end, held) {
+        Ok(desk) => desk,
+        Err(error) => return log::warn!("cannot serve a program: {error}"),
     };
-    if let Err(error) = connection.run() {
-        // A program that was killed, or does not read its answers: nothing for the agent to mend.
-        log::debug!("a program's connection broke: {error}");
-    }
-    connection.hand_in();
+    let mut connection = Connection { client, program, desk, room, our_clocks, greeted: false, told: None };
+    connection.run();
+    connection.hand_in(stream, end);
 }
 
 /// Whether the program at the other end is in the agent's time namespace. Where that cannot be found out it counts as not.
@@ -78,179 +60,95 @@ fn share_origin(theirs: io::Result<PathBuf>, ours: io::Result<PathBuf>) -> bool 
 
 struct Connection<'e> {
     client: Client,
-    stream: &'e UnixStream,
+    program: Program,
+    desk: Desk<'e>,
     room: &'e Room,
-    end: &'e End,
     /// Whether instants mean the same to the program as to the agent.
     our_clocks: bool,
-    holds: Holds,
-    /// A lock was asked for that outlives a program that was killed.
-    lingers: bool,
+    /// The program has said hello.
+    greeted: bool,
     /// The last instant until which the program was told that a lock is certain.
     told: Option<Until>,
-    /// Bytes read that no request was made of yet.
-    buffer: Vec<u8>,
-    /// How much of `buffer` is known to hold no line end.
-    searched: usize,
 }
 
 impl Connection<'_> {
-    fn run(&mut self) -> io::Result<()> {
-        while let Some(line) = self.next_line()? {
+    fn run(&mut self) {
+        while let Some(queued) = self.desk.next() {
             // A connection that has just been closed for another one must not have its request carried out: it is told that it was not.
             if !self.room.used(true) {
-                return Ok(());
+                return;
             }
-            let answer = match serde_json::from_slice(&line) {
-                Ok(request) => self.carry_out(request),
-                Err(e) => Some(Err(Failure::usage(format!("not a request: {e}")))),
-            };
-            match answer {
-                Some(result) => self.answer(result)?,
-                None => return Ok(()),
-            }
-            self.room.used(!self.holds.ends_unseen());
-        }
-        Ok(())
-    }
-
-    /// The next line without its end; `None` when the connection is over or the agent ends.
-    fn next_line(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let mut too_long = false;
-        while !self.end.is_asked() {
-            let found = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n');
-            if let Some(at) = found.map(|at| self.searched + at) {
-                let line: Vec<u8> = self.buffer.drain(..=at).collect();
-                self.searched = 0;
-                if !too_long {
-                    return Ok(Some(line));
-                }
-                too_long = false;
-                self.answer(Err(Failure::usage(format!("the line is longer than {LINE_MAX} bytes"))))?;
-                continue;
-            }
-            too_long |= self.buffer.len() > LINE_MAX;
-            if too_long || self.buffer.is_empty() {
-                // Nothing to keep: neither the line nor the memory that an earlier one took.
-                self.buffer = Vec::new();
-            }
-            self.searched = self.buffer.len();
-            if !self.read_some()? {
-                break;
-            }
-        }
-        Ok(None)
-    }
-
-    /// Waits for bytes and takes them; false when there will be none.
-    fn read_some(&mut self) -> io::Result<bool> {
-        let mut fds = [PollFd::new(self.stream.as_fd(), PollFlags::POLLIN), PollFd::new(self.end.as_fd(), PollFlags::POLLIN)];
-        wait_for(&mut fds, None);
-        if fds[0].any() != Some(true) {
-            return Ok(true);
-        }
-        let mut chunk = [0; CHUNK];
-        match self.stream.read(&mut chunk) {
-            Ok(0) => Ok(false),
-            Ok(count) => {
-                self.buffer.extend_from_slice(&chunk[..count]);
-                Ok(true)
-            }
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(true),
-            Err(e) => Err(e),
+            self.carry_out(queued);
+            self.room.used(!(self.desk.ends_unseen() && self.program.members.is_empty()));
         }
     }
 
-    /// Carries out a request; `None` when nobody waits for its answer any more.
-    fn carry_out(&mut self, request: Request) -> Option<Result<Response, Failure>> {
-        log::trace!("local request: {request:?}");
-        match request {
-            Request::Lock { path, shared, wait_ms, linger } => {
-                let locked = self.wait_for_lock(&path, shared, wait_ms);
-                self.lingers |= linger && matches!(locked, Some(Ok(_)));
-                locked
+    /// Carries out a request, and answers; a lock that is waited for is answered later.
+    fn carry_out(&mut self, Queued { asked, until, .. }: Queued) {
+        log::trace!("local request: {asked:?}");
+        let (id, guard) = (asked.id, asked.guard);
+        let result = match asked.request {
+            Request::Hello { api } => {
+                let answer = Greeting::to(api, "agent", LINE_MAX);
+                self.greeted |= answer.is_ok();
+                answer
             }
-            request => Some(execute(&self.client, &mut self.holds, request).map(|response| match response {
-                //= wire-spec.md#11-1-lease
-                //# The end of the lease MUST be translated for, or refused to, a user whose clock has another origin.
-                Response::Hold(hold) if !self.our_clocks => Response::Hold(Hold { until: None, ..hold }),
-                Response::Hold(hold) => {
-                    self.told = self.told.max(hold.until);
-                    Response::Hold(hold)
-                }
-                response => response,
-            })),
-        }
-    }
-
-    /// Waits for a lock as long as the program does: when it has gone, the request is cancelled.
-    fn wait_for_lock(&mut self, path: &Text, shared: bool, wait_ms: Option<u64>) -> Option<Result<Response, Failure>> {
-        let mut call = lock(&self.client, path, shared, wait_ms).start();
-        let (bell, waker) = match Bell::new() {
-            Ok(pair) => pair,
-            Err(e) => return Some(Err(Failure::failed(format!("the agent cannot wait for the lock: {e}")))),
+            _ if !self.greeted => Err(Greeting::missing()),
+            request if guard.is_some() && !request.takes_guard() => Err(Failure::usage("guard is for changes of files")),
+            Request::Lock { path, shared, wait_ms, linger, events } => {
+                return self.desk.wait_for_lock(&self.client, id, until, (&path, shared, wait_ms), (linger, events));
+            }
+            request => {
+                self.desk.begin(id, until);
+                let result = execute(&self.client, &mut self.program, &mut self.desk, guard, request);
+                self.desk.ended(result).map(|response| self.seen(response))
+            }
         };
-        loop {
-            if let Poll::Ready(result) = Pin::new(&mut call).poll(&mut Context::from_waker(&waker)) {
-                return Some(result.map(|guard| self.holds.keep(guard)).map_err(Failure::from));
-            }
-            let mut fds = [
-                PollFd::new(bell.as_fd(), PollFlags::POLLIN),
-                PollFd::new(self.end.as_fd(), PollFlags::POLLIN),
-                // No event is asked for: an error and the end of both directions are always told, waiting lines do not matter now.
-                PollFd::new(self.stream.as_fd(), PollFlags::empty()),
-            ];
-            wait_for(&mut fds, None);
-            let seen = fds.map(|fd| fd.any().unwrap_or(false));
-            bell.silence();
-            if seen[1] || seen[2] {
-                log::debug!("{path}: nobody waits for the lock any more");
-                return None;
-            }
-        }
+        self.desk.answer(Some(id), result);
     }
 
-    fn answer(&mut self, result: Result<Response, Failure>) -> io::Result<()> {
-        let answer = match result {
-            Ok(response) => Answer::Ok(response),
-            Err(failure) => Answer::Error(failure),
-        };
-        let mut line = serde_json::to_vec(&answer)?;
-        line.push(b'\n');
-        self.stream.write_all(&line)
+    /// Takes note of what the program is told of its locks.
+    fn seen(&mut self, response: Response) -> Response {
+        match response {
+            //= wire-spec.md#11-1-lease
+            //# The end of the lease MUST be translated for, or refused to, a user whose clock has another origin.
+            Response::Hold(hold) if !self.our_clocks => Response::Hold(Hold { until: None, ..hold }),
+            Response::Hold(hold) => {
+                self.told = self.told.max(hold.until);
+                Response::Hold(hold)
+            }
+            response => response,
+        }
     }
 
     /// The end: locks go back at once when the program has ended the connection. When the agent ends it, the program is told so by
     /// its end, and the locks go back when it has closed its side, or when no instant that it was shown lies ahead any more.
-    fn hand_in(mut self) {
+    fn hand_in(mut self, stream: &UnixStream, end: &End) {
         // Fails only if the connection is gone altogether.
-        let _ = self.stream.shutdown(Shutdown::Write);
-        if self.end.is_asked() && !self.holds.is_empty() {
+        let _ = stream.shutdown(Shutdown::Write);
+        if end.is_asked() && !self.desk.held().is_empty() {
             let longest = self.client.lease().map_or(Duration::ZERO, |view| view.lease);
-            wait_for(&mut [PollFd::new(self.stream.as_fd(), PollFlags::empty())], Some(longest));
+            wait_for(&mut [PollFd::new(stream.as_fd(), PollFlags::empty())], Some(longest));
         }
-        if self.lingers
-            && !self.holds.is_empty()
+        if self.desk.lingers()
+            && !self.desk.held().is_empty()
             && let Some(told) = self.told
         {
             let left = told.left(self.client.now());
             log::debug!("a program ended without giving its lock back, which is kept for {left:?}");
             std::thread::sleep(left);
         }
-        self.holds.let_go();
-        self.leave();
-    }
-
-    /// Removes the program's ephemeral files, as soon as the server can be asked; with the end of the agent they go with its session.
-    fn leave(&mut self) {
+        let mut held = self.desk.close();
+        held.let_go();
+        // Removes the program's ephemeral files, as soon as the server can be asked; with the end of the agent they go with its session.
         let mut told = String::new();
-        while !self.holds.members.is_empty() && !self.end.is_asked() {
-            let Err(failure) = self.holds.members.leave_all(&self.client) else { return };
+        while !self.program.members.is_empty() && !end.is_asked() {
+            let Err(failure) = self.program.members.leave_all(&self.client, &mut held) else { return };
             if told != failure.message {
                 log::warn!("an ephemeral file of a program that has gone cannot be removed yet: {}", failure.message);
                 told = failure.message;
             }
-            self.end.wait(LEAVE_PAUSE);
+            end.wait(LEAVE_PAUSE);
         }
     }
 }
@@ -259,8 +157,8 @@ impl Connection<'_> {
 mod tests {
     use super::super::Rooms;
     use super::*;
-    use serde_json::Value;
-    use std::io::{BufRead, BufReader};
+    use serde_json::{Value, json};
+    use std::io::{BufRead, BufReader, Write};
     use std::sync::Arc;
     use std::thread::{self, JoinHandle};
     use std::time::Instant;
@@ -285,6 +183,13 @@ mod tests {
             Self { lines: BufReader::new(ours), asker: Some(asker), agent }
         }
 
+        fn greeted() -> Self {
+            let mut program = Self::connect();
+            program.say("{\"id\":0,\"op\":\"hello\",\"api\":1}\n");
+            assert_eq!(program.hear()["ok"]["hello"]["kind"], "agent");
+            program
+        }
+
         fn say(&mut self, line: &str) {
             self.lines.get_mut().write_all(line.as_bytes()).unwrap();
         }
@@ -307,37 +212,75 @@ mod tests {
         }
     }
 
-    const LOCK: &str = "{\"op\":\"lock\",\"path\":\"/a\",\"shared\":false,\"wait_ms\":null}\n";
+    const LOCK: &str = "{\"id\":7,\"op\":\"lock\",\"path\":\"/a\"}\n";
 
     #[test]
     fn what_is_no_request_is_told_and_the_connection_goes_on() {
-        let mut program = Program::connect();
-        program.say("\n{}\n{\"op\":\"unlock\",\"hold\":7}\n");
-        for code in ["USAGE", "USAGE", "FAILED"] {
-            assert_eq!(program.hear()["error"]["code"], code);
+        let mut program = Program::greeted();
+        program.say("\n{}\n{\"id\":3,\"op\":\"none\"}\n{\"id\":4,\"op\":\"unlock\",\"hold\":7}\n{\"id\":5,\"op\":\"read\",\"path\":\"/\",\"guard\":1}\n");
+        for (id, code) in [(json!(null), "USAGE"), (json!(null), "USAGE"), (json!(3), "USAGE"), (json!(4), "FAILED"), (json!(5), "USAGE")] {
+            let said = program.hear();
+            assert_eq!((&said["id"], &said["error"]["code"]), (&id, &json!(code)), "{said}");
         }
-        program.say("{\"op\":\"lease\"}\r\n");
+        program.say("{\"id\":6,\"op\":\"lease\"}\r\n");
         assert_eq!(program.hear()["ok"]["lease"]["phase"], "no session");
         assert!(program.agent_ends());
     }
 
     #[test]
-    fn a_line_without_end_is_not_kept_and_the_next_one_is_served() {
+    fn nothing_is_done_before_hello_and_for_another_version() {
         let mut program = Program::connect();
-        program.say(&"x".repeat(LINE_MAX + CHUNK));
-        program.say("y\n{\"op\":\"lease\"}\n");
+        program.say("{\"id\":1,\"op\":\"lease\"}\n{\"id\":2,\"op\":\"hello\",\"api\":2}\n{\"id\":3,\"op\":\"lease\"}\n");
+        assert_eq!(program.hear()["error"]["code"], "USAGE");
+        assert_eq!(program.hear()["error"]["code"], "API_VERSION");
+        assert_eq!(program.hear()["error"]["code"], "USAGE");
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_told_and_the_next_one_is_served() {
+        let mut program = Program::greeted();
+        program.say(&"x".repeat(LINE_MAX + 20_000));
+        program.say("y\n{\"id\":1,\"op\":\"lease\"}\n");
         assert!(program.hear()["error"]["message"].as_str().unwrap().contains("longer than"));
         assert!(program.hear()["ok"]["lease"].is_object());
     }
 
     #[test]
     fn a_request_cut_in_pieces_is_one_request() {
-        let mut program = Program::connect();
-        for piece in ["{\"op\":", "\"lea", "se\"}", "\n"] {
+        let mut program = Program::greeted();
+        for piece in ["{\"id\":1,\"op\":", "\"lea", "se\"}", "\n"] {
             program.say(piece);
             thread::sleep(Duration::from_millis(2));
         }
         assert!(program.hear()["ok"]["lease"].is_object());
+    }
+
+    #[test]
+    fn a_lock_that_is_waited_for_keeps_nobody_waiting_and_is_given_up_when_canceled() {
+        let mut program = Program::greeted();
+        program.say(LOCK);
+        program.say("{\"id\":8,\"op\":\"lease\"}\n");
+        assert_eq!(program.hear()["id"], 8);
+        program.say("{\"id\":9,\"op\":\"cancel\",\"request\":7}\n");
+        let said = program.hear();
+        assert_eq!((&said["id"], &said["error"]["code"]), (&json!(7), &json!("ECANCELED")));
+        assert_eq!(program.hear()["id"], 9);
+    }
+
+    #[test]
+    fn a_request_ends_by_its_deadline_and_one_behind_it_by_cancel() {
+        let mut program = Program::greeted();
+        program.say("{\"id\":1,\"op\":\"read\",\"path\":\"/a\",\"deadline_ms\":300}\n");
+        program.say("{\"id\":2,\"op\":\"read\",\"path\":\"/b\"}\n{\"id\":3,\"op\":\"read\",\"path\":\"/c\"}\n");
+        program.say("{\"id\":4,\"op\":\"cancel\",\"request\":2}\n");
+        let mut said: Vec<_> = (0..3).map(|_| program.hear()).map(|said| (said["id"].clone(), said["error"]["code"].clone())).collect();
+        assert_eq!(said[2], (json!(1), json!("TIMED_OUT")));
+        said.truncate(2);
+        assert_eq!(said, [(json!(2), json!("ECANCELED")), (json!(4), json!(null))]);
+        program.say("{\"id\":5,\"op\":\"cancel\",\"request\":3}\n");
+        assert_eq!(program.hear()["id"], 5);
+        let said = program.hear();
+        assert_eq!((&said["id"], &said["error"]["code"]), (&json!(3), &json!("ECANCELED")), "it was running");
     }
 
     //= wire-spec.md#11-1-lease
@@ -357,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_program_that_has_gone_waits_for_no_lock() {
-        let mut program = Program::connect();
+        let mut program = Program::greeted();
         program.say(LOCK);
         thread::sleep(Duration::from_millis(20));
         assert!(program.agent_ends());
@@ -365,7 +308,7 @@ mod tests {
 
     #[test]
     fn an_agent_that_ends_leaves_nobody_waiting() {
-        let mut program = Program::connect();
+        let mut program = Program::greeted();
         program.say(LOCK);
         thread::sleep(Duration::from_millis(20));
         program.asker = None;
