@@ -23,6 +23,8 @@ const WAITERS_MAX: usize = 65_536;
 const WAITERS_RESERVE: usize = 16;
 /// Demands not complied with that every owner may have asked for.
 const DEMANDS_RESERVE: usize = 64;
+/// At the first strike an owner gets no cache locks for so many times what one failure costs others: they wait for it a thirtieth of the time.
+const FIRST_TIMES: u32 = 32;
 /// Most strikes that count.
 const STRIKES_MAX: u32 = 16;
 /// Longest time without cache locks.
@@ -170,22 +172,22 @@ impl LockTable {
         Some(Limited { retry_ms: RETRY_MS, ..limited })
     }
 
-    /// A session has kept a cache lock that it was asked for, or did not receipt the demand: its owner gets none for twice as long as the last
-    /// time, at first for twice `compliance`, and nobody gets that of these objects for a while.
-    pub(crate) fn strike(&mut self, now: Instant, slot: LockSlot, compliance: Duration) {
+    /// A session has kept a cache lock that it was asked for, or did not receipt the demand, for which others wait as long as `cost`: its owner
+    /// gets none for twice as long as the last time, and nobody gets that of these objects for a while.
+    pub(crate) fn strike(&mut self, now: Instant, slot: LockSlot, cost: Duration) {
         let Some(session) = self.table.session(slot) else { return };
         let owner = &mut self.owners.all[self.table.sessions[session].owner];
         owner.forgive(now);
         // What its other sessions keep meanwhile is the same failure: a partition of a host with many of them is one.
         if owner.strikes == 0 || now.waited(owner.until) {
             owner.strikes = (owner.strikes + 1).min(STRIKES_MAX);
-            owner.span = (compliance * (1 << owner.strikes)).min(LONGEST);
+            owner.span = cost.saturating_mul(FIRST_TIMES << (owner.strikes - 1)).min(LONGEST);
             owner.until = now.plus(owner.span);
         }
         let kept = self.table.demanded_of(session).map(|at| self.table.entries[self.table.holds[at].entry].lock);
         let kept = kept.filter(|lock| lock.class == LockClass::Cache);
         let objects: Vec<_> = kept.take(super::ASKED_FOR_ROOM).map(|lock| lock.object).collect();
-        objects.into_iter().for_each(|object| self.cool(now, object, compliance * 2));
+        objects.into_iter().for_each(|object| self.cool(now, object, cost * 2));
     }
 
     /// Whether the owner of a session is given no cache locks now.

@@ -294,7 +294,8 @@ impl Server {
 
     /// A session fails because it did not give a cache lock back: whoever's it is gets none for a while.
     fn strike(&mut self, key: SessionKey) {
-        self.locks.strike(self.now, self.sessions.slot(key), self.config.compliance_time);
+        let cost = self.config.compliance_time.saturating_add(self.config.wait());
+        self.locks.strike(self.now, self.sessions.slot(key), cost);
     }
 
     /// A cache lock that the session holds although the time to give it back is over.

@@ -10,7 +10,7 @@ use core::time::Duration;
 
 const GREEDY: Owner = Owner::V4([10, 0, 0, 1]);
 const MODEST: Owner = Owner::V4([10, 0, 0, 2]);
-const COMPLIANCE: Duration = Duration::from_secs(4);
+const COST: Duration = Duration::from_secs(4);
 
 fn open(s: &mut Script, n: u32, owner: Owner) -> LockSlot {
     s.table.open(key(LockSlot(n)), owner, true)
@@ -83,20 +83,20 @@ fn owner_of_who_does_not_comply_gets_no_cache_locks_for_a_time_that_doubles_and_
     s.shared(hog, hot);
     s.enter(1, other, &[hot]);
     s.decisions();
-    s.table.strike(s.now, hog, COMPLIANCE);
+    s.table.strike(s.now, hog, COST);
     assert_eq!(s.grant(same, ObjectId(78), Want::Shared), CacheGrant::NONE, "whichever session asks");
     s.shared(other, ObjectId(78));
     s.locked(same, 1, ObjectId(79), Mode::Exclusive);
-    s.pass(8_001);
+    s.pass(128_001);
     s.shared(same, ObjectId(78));
-    s.table.strike(s.now, same, COMPLIANCE);
+    s.table.strike(s.now, same, COST);
     assert_eq!(s.table.strikes(same), 2);
-    s.pass(15_000);
+    s.pass(255_000);
     assert_eq!(s.grant(same, ObjectId(80), Want::Shared), CacheGrant::NONE);
     s.pass(1_001);
     s.shared(same, ObjectId(80));
     // Quiet times: as long again, then half.
-    s.pass(16_000 + 8_001);
+    s.pass(256_000 + 128_001);
     s.shared(same, ObjectId(81));
     assert_eq!(s.table.strikes(same), 0);
 }
@@ -109,7 +109,7 @@ fn object_of_who_does_not_comply_is_cached_by_nobody_for_a_while() {
     let generation = s.shared(hog, hot);
     s.enter(1, other, &[hot]);
     s.decisions();
-    s.table.strike(s.now, hog, COMPLIANCE);
+    s.table.strike(s.now, hog, COST);
     s.give(hog, cache(hot), generation);
     s.leave(1);
     assert_eq!(s.grant(other, hot, Want::Shared), CacheGrant::NONE);
@@ -223,11 +223,11 @@ fn one_failure_of_a_host_is_one_strike_however_many_sessions_it_has() {
     let mut s = Script::new();
     let sessions: Vec<_> = (4..16).map(|n| open(&mut s, n, GREEDY)).collect();
     for slot in &sessions {
-        s.table.strike(s.now, *slot, COMPLIANCE);
+        s.table.strike(s.now, *slot, COST);
     }
     assert_eq!(s.table.strikes(sessions[0]), 1);
-    s.pass(8_001);
-    s.table.strike(s.now, sessions[1], COMPLIANCE);
+    s.pass(128_001);
+    s.table.strike(s.now, sessions[1], COST);
     assert_eq!(s.table.strikes(sessions[0]), 2);
 }
 
@@ -235,10 +235,10 @@ fn one_failure_of_a_host_is_one_strike_however_many_sessions_it_has() {
 fn strikes_outlast_all_reconnections_and_those_who_are_remembered_are_bounded() {
     let mut s = Script::new();
     let (greedy, modest) = (open(&mut s, 4, GREEDY), open(&mut s, 5, MODEST));
-    s.table.strike(s.now, greedy, COMPLIANCE);
-    s.table.strike(s.now, modest, COMPLIANCE);
-    s.pass(8_001);
-    s.table.strike(s.now, greedy, COMPLIANCE);
+    s.table.strike(s.now, greedy, COST);
+    s.table.strike(s.now, modest, COST);
+    s.pass(128_001);
+    s.table.strike(s.now, greedy, COST);
     close(&mut s, modest);
     close(&mut s, greedy);
     for _ in 0..5_000 {
@@ -250,7 +250,7 @@ fn strikes_outlast_all_reconnections_and_those_who_are_remembered_are_bounded() 
     assert_eq!((s.table.strikes(again), s.table.strikes(other)), (2, 1));
     for n in 0..5_000u32 {
         let struck = open(&mut s, 6, Owner::V4((0x0b00_0000 + n).to_be_bytes()));
-        s.table.strike(s.now, struck, COMPLIANCE);
+        s.table.strike(s.now, struck, COST);
         close(&mut s, struck);
     }
     assert_eq!(s.table.owners.remembered(), 4_096);
