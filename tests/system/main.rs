@@ -10,6 +10,7 @@
 mod api;
 mod attacks;
 mod bad_input;
+mod bindings;
 mod cache;
 mod captures;
 mod changes;

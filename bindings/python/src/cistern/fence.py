@@ -1,0 +1,143 @@
+"""Guards for what a lock protects: a change is made only if its token is the newest that was seen (docs/fencing.md).
+
+A command, too: `python3 -m cistern.fence FILE < contents` writes a file under the token of `CISTERN_TOKEN`, which `cistern lock` sets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class StaleToken(Exception):
+    """A newer holder of the lock has been here: the change was not made."""
+
+    def __init__(self, token: int, newest: int | None = None) -> None:
+        seen = "a newer one" if newest is None else str(newest)
+        super().__init__(f"token {token} is stale: {seen} has been seen; nothing was changed")
+        self.token = token
+        self.newest = newest
+
+
+@contextmanager
+def claim(place: str | os.PathLike[str], token: int) -> Iterator[None]:
+    """Lets the block run if no larger token has claimed the place before, and nobody else meanwhile; otherwise `StaleToken`.
+
+    The place is two files, `PLACE.fence` with the newest token and `PLACE.fence-lock`. It may be on a file system that several hosts share, if
+    flock(2) holds between them there (NFS version 4, CephFS, GFS2, OCFS2).
+    """
+    place = os.fspath(place)
+    with open(f"{place}.fence-lock", "ab") as mutex:
+        fcntl.flock(mutex, fcntl.LOCK_EX)
+        try:
+            with open(f"{place}.fence", encoding="ascii") as seen:
+                newest = int(seen.read())
+        except FileNotFoundError:
+            newest = 0
+        if token < newest:
+            raise StaleToken(token, newest)
+        if token > newest:
+            # Before the change: whoever is older is refused from now on, also if this process ends here.
+            _replace(f"{place}.fence", f"{token}\n".encode())
+        yield
+
+
+def write(path: str | os.PathLike[str], data: bytes, token: int) -> None:
+    """Replaces a file's contents as one, durably, if no larger token has; otherwise `StaleToken`."""
+    with claim(path, token):
+        _replace(os.fspath(path), data)
+
+
+def _replace(path: str, data: bytes) -> None:
+    directory = os.path.dirname(path) or "."
+    handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=directory)
+    try:
+        with open(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            try:
+                os.fchmod(file.fileno(), os.stat(path).st_mode & 0o7777)
+            except FileNotFoundError:
+                os.fchmod(file.fileno(), 0o644)
+            os.fsync(file.fileno())
+        os.rename(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+
+
+#: The table that `claim_row` uses.
+TABLE = "CREATE TABLE IF NOT EXISTS fence (name TEXT PRIMARY KEY, token BIGINT NOT NULL)"
+
+
+def claim_row(cursor: Any, name: str, token: int, *, mark: str = "?") -> None:
+    """Claims a name within the transaction of `cursor` (DB-API), whose changes are then made or not with it; otherwise `StaleToken`.
+
+    `mark` is the driver's: `?` of sqlite3, `%s` of psycopg. Until the transaction ends, others with the name wait.
+    """
+    cursor.execute(f"INSERT INTO fence (name, token) VALUES ({mark}, 0) ON CONFLICT (name) DO NOTHING", (name,))
+    cursor.execute(f"UPDATE fence SET token = {mark} WHERE name = {mark} AND token <= {mark}", (token, name, token))
+    if cursor.rowcount != 1:
+        raise StaleToken(token)
+
+
+#: The header of a request that is made under a lock: its token, in decimal.
+HEADER = "Cistern-Token"
+
+
+class Fenced:
+    """WSGI middleware: a request that changes something is handled only under the newest token.
+
+    Without the header it is answered 428, with a stale token 412. Requests with a token are handled one at a time, so that none is overtaken
+    between the check and its work.
+    """
+
+    def __init__(self, app: Callable[..., Iterable[bytes]], place: str | os.PathLike[str]) -> None:
+        self._app, self._place = app, place
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] in ("GET", "HEAD", "OPTIONS"):
+            return self._app(environ, start_response)
+        token = environ.get("HTTP_CISTERN_TOKEN", "")
+        if not (token.isascii() and token.isdigit()):
+            return _refuse(start_response, "428 Precondition Required", f"{HEADER}: the token of a lock is required\n")
+        try:
+            with claim(self._place, int(token)):
+                return list(self._app(environ, start_response))
+        except StaleToken as stale:
+            return _refuse(start_response, "412 Precondition Failed", f"{stale}\n")
+
+
+def _refuse(start_response: Callable[..., Any], status: str, why: str) -> Iterable[bytes]:
+    start_response(status, [("Content-Type", "text/plain")])
+    return [why.encode()]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python3 -m cistern.fence", description="Replace a file by standard input, if the token is the newest.")
+    parser.add_argument("file")
+    parser.add_argument("--token", type=int, default=os.environ.get("CISTERN_TOKEN"), help="default: CISTERN_TOKEN")
+    args = parser.parse_args()
+    if args.token is None:
+        parser.error("no token: run it by `cistern lock`, or give --token")
+    try:
+        write(args.file, sys.stdin.buffer.read(), args.token)
+    except StaleToken as stale:
+        print(f"{args.file}: {stale}", file=sys.stderr)
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""The fields of requests and what is made of their answers: what both clients say, once.
+
+Each function gives the operation, its fields, and what makes a value of the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from .wire import Answer, Attributes, Data, Entry, Locked, Path, decoded, encoded, millis, octal, text
+
+T = TypeVar("T")
+Request = tuple[str, dict[str, Any], Callable[[Answer], T]]
+
+
+def _attributes(answer: Answer) -> Attributes:
+    return Attributes.of(answer["attr"])
+
+
+def _nothing(_answer: Answer) -> None:
+    return None
+
+
+def stat(path: Path, follow: bool) -> Request[Attributes]:
+    return "stat", {"path": encoded(path), "follow": follow}, _attributes
+
+
+def listing(path: Path, detail: bool) -> Request[list[Entry]]:
+    return "list", {"path": encoded(path), "detail": detail}, lambda answer: [Entry.of(row) for row in answer["listing"]]
+
+
+def read(path: Path) -> Request[bytes]:
+    return "read", {"path": encoded(path)}, lambda answer: decoded(answer["data"]["data"])
+
+
+def read_version(path: Path) -> Request[tuple[bytes, int]]:
+    return "read", {"path": encoded(path)}, lambda answer: (decoded(answer["data"]["data"]), answer["data"]["attr"]["version"])
+
+
+def read_link(path: Path) -> Request[Path]:
+    return "read_link", {"path": encoded(path)}, lambda answer: text(answer["link"])
+
+
+def write(path: Path, data: Data, mode: int | None, if_version: int | None, guard: int | None) -> Request[Attributes]:
+    fields = {"path": encoded(path), "data": encoded(data), "mode": octal(mode), "if_version": if_version, "guard": guard}
+    return "put", fields, _attributes
+
+
+def create(path: Path, exclusive: bool, mode: int | None, guard: int | None) -> Request[Attributes]:
+    return "create", {"path": encoded(path), "exclusive": exclusive, "mode": octal(mode), "guard": guard}, _attributes
+
+
+def mkdir(path: Path, mode: int | None, guard: int | None) -> Request[Attributes]:
+    return "mkdir", {"path": encoded(path), "mode": octal(mode), "guard": guard}, _attributes
+
+
+def symlink(target: Path, path: Path, guard: int | None) -> Request[Attributes]:
+    return "symlink", {"target": encoded(target), "path": encoded(path), "guard": guard}, _attributes
+
+
+def link(existing: Path, path: Path, guard: int | None) -> Request[Attributes]:
+    return "link", {"existing": encoded(existing), "path": encoded(path), "guard": guard}, _attributes
+
+
+def remove(path: Path, force: bool, guard: int | None) -> Request[None]:
+    return "unlink", {"path": encoded(path), "force": force, "guard": guard}, _nothing
+
+
+def rmdir(path: Path, guard: int | None) -> Request[None]:
+    return "rmdir", {"path": encoded(path), "guard": guard}, _nothing
+
+
+def rename(source: Path, target: Path, rule: str, force: bool, guard: int | None) -> Request[None]:
+    return "rename", {"from": encoded(source), "to": encoded(target), "rule": rule, "force": force, "guard": guard}, _nothing
+
+
+def set_attributes(path: Path, mode: int | None, size: int | None, mtime_ns: int | None, guard: int | None) -> Request[Attributes]:
+    fields = {"path": encoded(path), "mode": octal(mode), "size": size, "mtime_ns": mtime_ns, "guard": guard}
+    return "set_attr", fields, _attributes
+
+
+def get_xattr(path: Path, name: Path) -> Request[bytes]:
+    return "get_xattr", {"path": encoded(path), "name": encoded(name)}, lambda answer: decoded(answer["xattr"]["value"])
+
+
+def list_xattr(path: Path) -> Request[list[Path]]:
+    return "list_xattr", {"path": encoded(path)}, lambda answer: [text(name) for name in answer["xattrs"]["names"]]
+
+
+def set_xattr(path: Path, name: Path, value: Data, rule: str, guard: int | None) -> Request[Attributes]:
+    fields = {"path": encoded(path), "name": encoded(name), "value": encoded(value), "rule": rule, "guard": guard}
+    return "set_xattr", fields, _attributes
+
+
+def remove_xattr(path: Path, name: Path, guard: int | None) -> Request[Attributes]:
+    return "remove_xattr", {"path": encoded(path), "name": encoded(name), "guard": guard}, _attributes
+
+
+def batch(items: Sequence[Mapping[str, Any]], if_versions: Mapping[Path, int] | None, guard: int | None) -> Request[list[int]]:
+    coded = [{name: encoded(value) if isinstance(value, (str, bytes)) and name not in ("op", "rule", "mode") else value
+              for name, value in item.items()} for item in items]
+    expected = [{"path": encoded(path), "version": version} for path, version in (if_versions or {}).items()]
+    fields = {"items": coded, "if_versions": expected or None, "guard": guard}
+    return "batch", fields, lambda answer: [done["version"] for done in answer["batched"]]
+
+
+def lock(path: Path, shared: bool, wait: float | None) -> Request[Locked]:
+    fields = {"path": encoded(path), "shared": shared, "wait_ms": millis(wait), "events": True}
+
+    def locked(answer: Answer) -> Locked:
+        granted = answer["locked"]
+        return Locked(granted["hold"], granted["token"], granted["object"])
+
+    return "lock", fields, locked
+
+
+def locks(path: Path | None) -> Request[list[Answer]]:
+    return "locks", {"path": None if path is None else encoded(path)}, lambda answer: list(answer["locks"])
+
+
+def join(path: Path, data: Data, mode: int | None) -> Request[int]:
+    fields = {"path": encoded(path), "data": encoded(data), "mode": octal(mode)}
+    return "join", fields, lambda answer: int(answer["joined"]["object"])

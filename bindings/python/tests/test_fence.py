@@ -1,0 +1,160 @@
+"""Guards: a holder that was overtaken while it was stopped changes nothing any more."""
+
+import glob
+import io
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import cistern
+from cistern import fence
+from world import ONE, PATIENCE, TWO, evict, path
+
+
+class Overtaken(unittest.TestCase):
+    """A holder that does not know that its lock went to another, as one that was stopped."""
+
+    def setUp(self) -> None:
+        self.dir = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        first, second = self.enterContext(cistern.Client(ONE)), self.enterContext(cistern.Client(TWO))
+        job = path("job")
+        self.stale = first.lock(job, create=True).token
+        evict("one")
+        self.newest = second.lock(job, wait=PATIENCE).token
+        self.assertGreater(self.newest, self.stale)
+
+    def test_a_stale_holder_does_not_write_the_file(self) -> None:
+        file = self.dir / "report"
+        fence.write(file, b"first", self.stale)
+        fence.write(file, b"second", self.newest)
+        with self.assertRaises(fence.StaleToken):
+            fence.write(file, b"late", self.stale)
+        fence.write(file, b"second again", self.newest)
+        self.assertEqual(file.read_bytes(), b"second again")
+        self.assertEqual(sorted(os.listdir(self.dir)), ["report", "report.fence", "report.fence-lock"])
+
+    def test_a_stale_holder_does_not_write_the_file_by_the_command(self) -> None:
+        file = self.dir / "report"
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        for token, status in [(self.newest, 0), (self.stale, 3)]:
+            command = [sys.executable, "-m", "cistern.fence", str(file)]
+            done = subprocess.run(command, env=environment | {"CISTERN_TOKEN": str(token)}, input=f"{token}".encode(), capture_output=True)
+            self.assertEqual(done.returncode, status, done.stderr)
+        self.assertEqual(file.read_text(), str(self.newest))
+
+    def test_nobody_comes_between_the_check_and_the_change(self) -> None:
+        file = self.dir / "report"
+        claimed, order = threading.Event(), []
+
+        def overtake() -> None:
+            claimed.wait()
+            fence.write(file, b"second", self.newest)
+            order.append("second")
+
+        overtaking = threading.Thread(target=overtake)
+        overtaking.start()
+        with fence.claim(file, self.stale):
+            claimed.set()
+            overtaking.join(0.1)
+            order.append("first")
+        overtaking.join(PATIENCE)
+        self.assertEqual((order, file.read_bytes()), (["first", "second"], b"second"))
+
+    def test_a_stale_holder_changes_no_row(self) -> None:
+        database = sqlite3.connect(self.dir / "rows.db")
+        self.addCleanup(database.close)
+        database.execute(fence.TABLE)
+        database.execute("CREATE TABLE report (text TEXT)")
+
+        def report(text: str, token: int) -> None:
+            with database:
+                cursor = database.cursor()
+                fence.claim_row(cursor, "report", token)
+                cursor.execute("DELETE FROM report")
+                cursor.execute("INSERT INTO report VALUES (?)", (text,))
+
+        report("first", self.stale)
+        report("second", self.newest)
+        with self.assertRaises(fence.StaleToken):
+            report("late", self.stale)
+        report("second again", self.newest)
+        self.assertEqual(database.execute("SELECT text FROM report").fetchall(), [("second again",)])
+
+    def test_a_stale_holder_changes_no_row_of_postgresql(self) -> None:
+        programs = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))
+        initdb = shutil.which("initdb") or (programs[-1] if programs else None)
+        if initdb is None or shutil.which("psql") is None:
+            self.skipTest("PostgreSQL is not installed")
+        place = self.dir / "postgresql"
+        place.mkdir()
+        user: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            # It does not run as root.
+            user = {"user": 65534, "group": 65534, "extra_groups": []}
+            os.chmod(self.dir, 0o711)
+            os.chown(place, 65534, 65534)
+
+        def run(*command: str) -> None:
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, **user)
+
+        run(initdb, "-D", str(place), "-A", "trust", "-N", "--no-locale", "-U", "test")
+        control = str(Path(initdb).with_name("pg_ctl"))
+        run(control, "-D", str(place), "-w", "-l", str(place / "log"), "-o", f"-k {place} -c listen_addresses= -c fsync=off", "start")
+        self.addCleanup(run, control, "-D", str(place), "-m", "immediate", "stop")
+
+        def sql(script: str) -> str:
+            psql = ["psql", "-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-h", str(place), "-U", "test", "postgres"]
+            return subprocess.run(psql, input=script, text=True, capture_output=True, check=True).stdout.strip()
+
+        def report(text: str, token: int) -> str:
+            statements: list[str] = []
+
+            class Cursor:
+                """What `claim_row` executes, as psql takes it; whether a row was changed psql finds itself."""
+
+                rowcount = 1
+
+                def execute(self, statement: str, values: tuple[object, ...]) -> None:
+                    statements.append(statement % tuple(f"'{value}'" if isinstance(value, str) else value for value in values))
+
+            fence.claim_row(Cursor(), "report", token, mark="%s")
+            claim = ";\n".join(statements)
+            decide = "SELECT :ROW_COUNT = 1 AS fresh \\gset\n\\if :fresh\n"
+            return sql(f"BEGIN;\n{claim};\n{decide}UPDATE report SET text = '{text}';\nCOMMIT;\n\\else\nROLLBACK;\n\\echo stale\n\\endif\n")
+
+        sql(f"{fence.TABLE}; CREATE TABLE report (text TEXT); INSERT INTO report VALUES ('')")
+        answers = [report("first", self.stale), report("second", self.newest), report("late", self.stale), report("again", self.newest)]
+        self.assertEqual(answers, ["", "", "stale", ""])
+        self.assertEqual(sql("SELECT text FROM report"), "again")
+
+    def test_a_request_of_a_stale_holder_is_refused(self) -> None:
+        got: list[bytes] = []
+
+        def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+            got.append(environ["wsgi.input"].read())
+            start_response("200 OK", [])
+            return [b"done"]
+
+        fenced = fence.Fenced(app, self.dir / "service")
+
+        def ask(method: str, body: bytes, token: object) -> str:
+            answered: list[str] = []
+            environ = {"REQUEST_METHOD": method, "wsgi.input": io.BytesIO(body)} | ({} if token is None else {"HTTP_CISTERN_TOKEN": str(token)})
+            list(fenced(environ, lambda status, _headers: answered.append(status)))
+            return answered[0][:3]
+
+        answers = [ask("PUT", b"1", self.stale), ask("PUT", b"2", self.newest), ask("PUT", b"late", self.stale), ask("GET", b"", None)]
+        self.assertEqual(answers + [ask("PUT", b"none", None), ask("PUT", b"none", "-1")], ["200", "200", "412", "200", "428", "428"])
+        self.assertEqual(got, [b"1", b"2", b""])
+
+
+if __name__ == "__main__":
+    unittest.main()
