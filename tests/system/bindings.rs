@@ -53,3 +53,30 @@ fn the_python_package_keeps_its_promises() {
         python.args(["-W", "error", "-m", "unittest", "discover", "-s", "tests"]).current_dir(bindings("python")).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
 }
+
+#[test]
+fn the_c_library_keeps_its_promises_and_its_example_runs() {
+    if !Command::new("cc").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: there is no C compiler");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let build = |name: &str| {
+        let built = dir.path().join(name);
+        let mut cc = Command::new("cc");
+        cc.args(["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-pedantic", "-Werror", "-g", "-fsanitize=address,undefined", "-o"]);
+        let output = cc.arg(&built).arg(format!("{name}.c")).arg("cistern.c").current_dir(bindings("c")).output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        built
+    };
+    let world = World::start();
+    let mut test = Command::new(build("test"));
+    world.place(&mut test);
+    let output = test.output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let example = build("example");
+    for run in 1..3 {
+        let output = Command::new(&example).args(["/job", "/count"]).env("CISTERN_AGENT", world.one.socket()).output().unwrap();
+        assert!(output.status.success() && said(&output).contains(&format!("run {run} under token ")), "{}", said(&output));
+    }
+}
