@@ -69,7 +69,7 @@ impl Server {
     }
 
     /// Takes the next work for the store; the driver calls it after each turn until it gives `None`, and hands batches to the
-    /// store in the order in which they come. All writes of one turn are one batch.
+    /// store in the order in which they come. All writes of one turn are one batch, or, if they are many, a few, cut between steps.
     pub fn poll_effect(&mut self) -> Option<StoreWork> {
         if matches!(self.phase, Phase::Failed) {
             return None;
@@ -91,11 +91,11 @@ impl Server {
         Some(StoreWork::Persist(batch))
     }
 
-    /// Keys that the open batch writes: a driver that has many may call [`Self::poll_effect`] within a turn, between two datagrams, so that
+    /// Keys written and not handed over: a driver that has many may call [`Self::poll_effect`] within a turn, between two datagrams, so that
     /// the store begins with a first part while the machine makes the rest.
     #[must_use]
     pub fn pending_writes(&self) -> usize {
-        self.store.writes()
+        self.store.pending()
     }
 
     /// Takes the store's word. `now` is read when the word is taken.

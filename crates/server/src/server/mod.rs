@@ -303,6 +303,7 @@ impl Server {
             self.remove_orphans();
         }
         self.carry_out();
+        self.store.close_if_large();
         self.check();
         result
     }

@@ -51,6 +51,7 @@ impl Server {
     pub(super) fn run_queued(&mut self) {
         while let Some(id) = self.scheduler.next() {
             self.resume(id);
+            self.store.close_if_large();
         }
     }
 }

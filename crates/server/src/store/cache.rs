@@ -55,6 +55,9 @@ pub(super) const fn block_key(id: ObjectId, n: u32) -> Key {
     if n == XATTRS { Key::Xattrs(id) } else { Key::Block(id, n) }
 }
 
+/// Keys from which on the open batch is closed after a step: with those of one more it fits into a transaction of a store that bounds them.
+const BATCH_KEYS: usize = 64;
+
 /// Something that is forgotten as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
@@ -90,6 +93,8 @@ pub struct StoreCache {
     /// Those of them that were not handed over yet.
     questions: VecDeque<Vec<Query>>,
     pub(super) open: BatchId,
+    /// Batches that were closed within the turn, and not handed over yet.
+    closed: VecDeque<Batch>,
     pub(super) durable: BatchId,
     /// Keys that the open batch writes, each once; their values are taken when it is sealed.
     pub(super) dirty: Vec<Key>,
@@ -139,6 +144,7 @@ impl StoreCache {
             asked: BTreeSet::new(),
             questions: VecDeque::new(),
             open: 1,
+            closed: VecDeque::new(),
             durable: 0,
             dirty: Vec::new(),
             raw: BTreeMap::new(),
@@ -204,21 +210,38 @@ impl StoreCache {
         self.open
     }
 
-    /// Whether something was written since the last seal.
+    /// Whether something is in the open batch.
     #[must_use]
     pub fn has_writes(&self) -> bool {
         self.writes() > 0
     }
 
-    /// Keys written since the last seal.
-    #[must_use]
-    pub fn writes(&self) -> usize {
+    /// Keys written into the open batch.
+    fn writes(&self) -> usize {
         self.dirty.len() + self.raw.len()
     }
 
-    /// Closes the open batch, if anything is in it: to be handed to the store.
+    /// Keys written and not handed over.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.writes() + self.closed.iter().map(|batch| batch.writes.len()).sum::<usize>()
+    }
+
+    /// Closes the open batch if it is large; only between two steps, when whatever waits for it has written into it.
+    pub fn close_if_large(&mut self) {
+        if self.writes() >= BATCH_KEYS {
+            let batch = self.close();
+            self.closed.extend(batch);
+        }
+    }
+
+    /// The next batch to be handed to the store, if anything was written.
     #[must_use]
     pub fn seal(&mut self) -> Option<Batch> {
+        self.closed.pop_front().or_else(|| self.close())
+    }
+
+    fn close(&mut self) -> Option<Batch> {
         if !self.has_writes() {
             return None;
         }
