@@ -7,14 +7,21 @@
 //! holds every batch reported durable before the question was asked.
 //! Leaves to others: leases, locks and elections, of which none of etcd's is used; what keys and values mean (`cistern_server::store`).
 //!
-//! Reading order: `txn`, `record` (what is in etcd), `sequencer`, `chunk`.
+//! The connection itself ([`EtcdStore`]) is behind the feature `client`. Reading order: `txn`, `record` (what is in etcd), `sequencer`,
+//! `chunk`, `client`.
 
 pub mod bugs;
 mod chunk;
+#[cfg(feature = "client")]
+mod client;
 mod record;
 mod sequencer;
+mod target;
 mod txn;
 
-pub use record::{Identity, Keyspace, end_of};
+#[cfg(feature = "client")]
+pub use client::{EtcdStore, StoppedEtcd, create};
+pub use record::{Identity, Keyspace};
 pub use sequencer::{Event, Reason, Sequencer};
+pub use target::{Credentials, SCHEME, Target};
 pub use txn::{Answer, Compare, Entry, Header, Op, Outcome, Txn};

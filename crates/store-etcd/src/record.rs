@@ -82,8 +82,8 @@ impl fmt::Display for Keyspace {
 }
 
 /// The first key after all that begin so.
-#[must_use]
-pub fn end_of(prefix: &[u8]) -> Bytes {
+#[cfg(any(feature = "client", test))]
+pub(crate) fn end_of(prefix: &[u8]) -> Bytes {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
         if last < u8::MAX {

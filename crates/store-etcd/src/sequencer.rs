@@ -134,6 +134,8 @@ pub struct Sequencer {
     moves: VecDeque<Move>,
     waiting: VecDeque<Batch>,
     wants_verify: bool,
+    /// Whether an etcd that was restored is believed, to make it the store's own.
+    restores: bool,
     revision: u64,
     events: VecDeque<Event>,
 }
@@ -161,8 +163,23 @@ impl Sequencer {
             moves: VecDeque::new(),
             waiting: VecDeque::new(),
             wants_verify: false,
+            restores: false,
             revision: 0,
             events: VecDeque::new(),
+        }
+    }
+
+    /// Of a command that makes a restored etcd the store's own: what it answers is believed, and becomes the identity with [`Self::adopt`].
+    #[must_use]
+    pub fn restoring(keys: Keyspace, name: Bytes) -> Self {
+        Self { restores: true, ..Self::new(keys, name) }
+    }
+
+    /// Makes this etcd the one that is believed from now on; durable as this batch. Only when all pushed before is durable.
+    pub fn adopt(&mut self, id: BatchId) {
+        if let Some(identity) = self.identity.filter(|_| self.phase == Phase::Ready) {
+            let ops = vec![Op::Put(self.keys.identity(), identity.to_bytes())];
+            self.moves.push_back(Move { ops, raises: Some(None), done: Some(id) });
         }
     }
 
@@ -249,10 +266,10 @@ impl Sequencer {
         self.events.pop_front()
     }
 
-    /// Whether everything pushed is durable.
+    /// Whether nothing pushed is to be written any more: all is durable, or the writer is over.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.steps.is_empty() && self.moves.is_empty() && self.waiting.is_empty()
+        self.phase == Phase::Over || self.steps.is_empty() && self.moves.is_empty() && self.waiting.is_empty()
     }
 
     fn over(&mut self, reason: Reason) {
@@ -372,7 +389,10 @@ impl Sequencer {
         let [identity, owner] = &answer.found[..] else { return self.over(broken("etcd has not answered what was asked")) };
         let Some(identity) = identity else { return self.over(Reason::Missing) };
         match Identity::from_bytes(&identity.value) {
-            Ok(known) => self.identity = Some(known),
+            Ok(known) => {
+                let cluster = if self.restores { answer.header.cluster } else { known.cluster };
+                self.identity = Some(Identity { cluster, ..known });
+            }
             Err(what) => return self.over(Reason::Foreign(what)),
         }
         self.had_owner |= owner.is_some();

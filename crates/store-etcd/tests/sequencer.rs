@@ -1,14 +1,193 @@
-//! The writer against a model of etcd: random schedules of losses, delays, repetitions, changes of servers, restores.
+//! The writer against a model of etcd: scripts of single outcomes, and random schedules of losses, delays, repetitions, changes of servers,
+//! restores.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod model;
 
-use model::World;
+use bytes::Bytes;
+use cistern_server::store::{Batch, Key};
+use cistern_store_etcd::{Event, Header, Keyspace, Outcome, Reason, Sequencer};
+use cistern_wire::{ObjectId, StoreId};
+use model::{Etcd, World};
 
 #[test]
 fn what_is_durable_is_a_prefix_of_what_was_executed_under_any_order_of_answers() {
     for seed in 0..1_000 {
         World::new(seed).run(300).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
     }
+}
+
+/// A writer, and the etcd that it asks.
+struct Script {
+    etcd: Etcd,
+    writer: Sequencer,
+}
+
+impl Script {
+    fn new() -> Self {
+        let etcd = Etcd::with_store(&keys());
+        Self { etcd, writer: Sequencer::new(keys(), Bytes::from_static(b"one")) }
+    }
+
+    fn ready() -> Self {
+        let mut script = Self::new();
+        script.run();
+        assert_eq!(script.events(), [Event::Ready { store: StoreId([1; 16]), had_owner: false }]);
+        script
+    }
+
+    /// Answers whatever is asked.
+    fn run(&mut self) {
+        while let Some((number, txn)) = self.writer.step() {
+            let answer = self.etcd.execute(&txn);
+            assert!(self.writer.answered(number, Outcome::Answered(answer)));
+        }
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.writer.event()).collect()
+    }
+
+    /// The step under way is executed, and nobody hears of it.
+    fn lose_answer(&mut self) {
+        let (number, txn) = self.writer.step().unwrap();
+        self.etcd.execute(&txn);
+        assert!(!self.writer.answered(number, Outcome::Unknown));
+        assert_eq!(self.writer.step().unwrap(), (number, txn), "the same is asked again");
+        assert_eq!(self.events(), [], "nothing is told of it");
+    }
+}
+
+fn keys() -> Keyspace {
+    Keyspace::new("/x")
+}
+
+fn batch(id: u64, count: u64) -> Batch {
+    let write = |n| (Key::Object(ObjectId(n)), Some(Bytes::from(format!("{id}"))));
+    Batch { id, writes: (0..count).map(write).collect() }
+}
+
+#[test]
+fn answers_that_are_lost_are_found_out_by_asking_the_same_again() {
+    let mut script = Script::new();
+    script.lose_answer();
+    script.lose_answer();
+    let (look, _) = script.writer.step().unwrap();
+    let answer = script.etcd.execute(&script.writer.step().unwrap().1);
+    script.writer.answered(look, Outcome::Answered(answer));
+    // The fence, of which the first copy is executed.
+    script.lose_answer();
+    script.run();
+    assert_eq!(script.events(), [Event::Ready { store: StoreId([1; 16]), had_owner: false }]);
+    // A COMMIT, and each step of a journal.
+    script.writer.push(batch(1, 3));
+    script.lose_answer();
+    script.run();
+    assert_eq!(script.events(), [Event::Durable(1)]);
+    script.writer.push(batch(2, 300));
+    while script.writer.step().is_some() {
+        script.lose_answer();
+        let (number, txn) = script.writer.step().unwrap();
+        let answer = script.etcd.execute(&txn);
+        assert!(script.writer.answered(number, Outcome::Answered(answer)));
+    }
+    assert_eq!(script.events(), [Event::Durable(2)]);
+    assert_eq!((script.etcd.count(&keys().data()), script.etcd.count(&keys().journals())), (300, 0));
+}
+
+#[test]
+fn what_has_no_space_may_have_been_executed() {
+    let mut script = Script::ready();
+    script.writer.push(batch(1, 1));
+    let (number, txn) = script.writer.step().unwrap();
+    script.etcd.execute(&txn);
+    assert!(!script.writer.answered(number, Outcome::NoSpace));
+    script.run();
+    assert_eq!(script.events(), [Event::Durable(1)]);
+}
+
+#[test]
+fn a_writer_that_was_replaced_is_over_with_its_next_write_and_when_it_asks() {
+    for writes in [true, false] {
+        let mut script = Script::ready();
+        let mut other = Script { writer: Sequencer::new(keys(), Bytes::from_static(b"two")), etcd: script.etcd.clone() };
+        other.run();
+        assert_eq!(other.events(), [Event::Ready { store: StoreId([1; 16]), had_owner: true }]);
+        script.etcd = other.etcd;
+        if writes {
+            script.writer.push(batch(1, 1));
+        } else {
+            script.writer.verify();
+        }
+        script.run();
+        assert_eq!(script.events(), [Event::Over(Reason::Superseded("two".to_owned()))]);
+        assert_eq!(script.etcd.count(&keys().data()), 0);
+    }
+}
+
+#[test]
+fn a_successor_finishes_what_was_committed_and_removes_what_was_not() {
+    // Three parts laid ready, the commit point, three parts applied and removed.
+    for (steps, there) in [(1, 0), (3, 0), (4, 300), (5, 300), (6, 300)] {
+        let mut script = Script::ready();
+        script.writer.push(batch(1, 300));
+        for _ in 0..steps {
+            let (number, txn) = script.writer.step().unwrap();
+            let answer = script.etcd.execute(&txn);
+            script.writer.answered(number, Outcome::Answered(answer));
+        }
+        script.writer = Sequencer::new(keys(), Bytes::from_static(b"two"));
+        script.run();
+        assert_eq!(script.events(), [Event::Ready { store: StoreId([1; 16]), had_owner: true }], "after {steps} steps");
+        assert_eq!((script.etcd.count(&keys().data()), script.etcd.count(&keys().journals())), (there, 0), "after {steps} steps");
+    }
+}
+
+#[test]
+fn a_restored_etcd_is_refused_until_it_is_adopted() {
+    let mut script = Script::ready();
+    script.writer.push(batch(1, 1));
+    script.run();
+    script.etcd = script.etcd.restored();
+    script.writer.push(batch(2, 1));
+    script.run();
+    assert_eq!(script.events(), [Event::Durable(1), Event::Over(Reason::Restored)]);
+    script.writer = Sequencer::new(keys(), Bytes::from_static(b"two"));
+    script.run();
+    assert_eq!(script.events(), [Event::Over(Reason::Restored)]);
+    script.writer = Sequencer::restoring(keys(), Bytes::from_static(b"three"));
+    script.run();
+    script.writer.push(batch(1, 1));
+    script.run();
+    script.writer.adopt(2);
+    script.run();
+    assert_eq!(script.events()[1..], [Event::Durable(1), Event::Durable(2)]);
+    script.writer = Sequencer::new(keys(), Bytes::from_static(b"four"));
+    script.run();
+    assert_eq!(script.events(), [Event::Ready { store: StoreId([1; 16]), had_owner: true }]);
+}
+
+#[test]
+fn an_etcd_that_went_back_is_not_believed_by_reads_either() {
+    let mut script = Script::ready();
+    let revision = script.writer.revision();
+    assert!(script.writer.believes(Header { cluster: 1, revision: revision + 5 }, revision));
+    assert!(script.writer.believes(Header { cluster: 1, revision }, revision), "asked for before the newer one was known");
+    assert!(!script.writer.believes(Header { cluster: 1, revision }, revision + 5));
+    assert_eq!(script.events(), [Event::Over(Reason::WentBack)]);
+    assert_eq!(script.writer.step(), None);
+}
+
+#[test]
+fn what_etcd_can_never_execute_ends_the_writer_and_a_missing_store_is_told() {
+    let mut script = Script::ready();
+    script.writer.push(batch(1, 1));
+    let (number, _) = script.writer.step().unwrap();
+    assert!(script.writer.answered(number, Outcome::Refused("request is too large".to_owned())));
+    let [Event::Over(Reason::Broken(told))] = &script.events()[..] else { panic!("it is not over") };
+    assert!(told.contains("request is too large"), "{told}");
+    let mut elsewhere = Script { writer: Sequencer::new(Keyspace::new("/y"), Bytes::from_static(b"one")), ..Script::new() };
+    elsewhere.run();
+    assert_eq!(elsewhere.events(), [Event::Over(Reason::Missing)]);
 }

@@ -285,6 +285,22 @@ pub struct CommitStats {
     pub room: bool,
 }
 
+impl CommitStats {
+    /// Counts one commit of so many batches, which took so long; for stores whose keys, bytes and reads are counted elsewhere.
+    pub fn commit(&mut self, span: Duration, batches: u64) {
+        self.commits += 1;
+        self.batches += batches;
+        self.nanos += u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        self.spans[bucket(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))] += 1;
+        self.sizes[bucket(batches)] += 1;
+    }
+}
+
+/// The place of a number among powers of two.
+fn bucket(n: u64) -> usize {
+    (n.max(1).ilog2() as usize).min(BUCKETS - 1)
+}
+
 impl Shared {
     fn tell(&self, event: StoreEvent) {
         // Nobody listens any more when the store is being dropped.

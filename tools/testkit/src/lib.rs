@@ -8,6 +8,7 @@
 mod agent;
 pub mod attack;
 mod captures;
+mod etcd;
 mod group;
 mod local;
 pub mod network;
@@ -18,6 +19,7 @@ pub mod session;
 
 pub use agent::{Agent, Line};
 pub use captures::Captures;
+pub use etcd::Etcds;
 pub use group::Group;
 pub use local::LocalServer;
 pub use process::{CISTERN, CISTERND, Daemon, Place, Process, command, program, said, without_settings};

@@ -129,8 +129,16 @@ impl Server {
     /// A server with a new store that `cisternd init` made with these options.
     pub fn initialised(init: &[&str], args: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let store = dir.path().join("store");
-        let store = store.to_str().unwrap();
+        let store = dir.path().join("store").to_str().unwrap().to_owned();
+        Self::initialised_at(dir, &store, init, args)
+    }
+
+    /// A server with a new store on etcd, the first of its cluster.
+    pub fn on_etcd(store: &str, args: &[&str]) -> Self {
+        Self::initialised_at(tempfile::tempdir().unwrap(), store, &["--new-cluster"], args)
+    }
+
+    fn initialised_at(dir: TempDir, store: &str, init: &[&str], args: &[&str]) -> Self {
         let (state, own) = (dir.path().join("server"), dir.path().join("own"));
         let places = ["--state", state.to_str().unwrap(), "--credentials", own.to_str().unwrap()];
         let made = command(CISTERND, &[&["init", store], &places[..], init].concat()).output().unwrap();

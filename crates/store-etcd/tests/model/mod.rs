@@ -12,7 +12,7 @@ type Data = BTreeMap<Bytes, Bytes>;
 
 /// One etcd, as all members together show it.
 #[derive(Clone)]
-struct Etcd {
+pub(crate) struct Etcd {
     values: BTreeMap<Bytes, Entry>,
     revision: u64,
     cluster: u64,
@@ -26,7 +26,25 @@ impl Etcd {
         }
     }
 
-    fn execute(&mut self, txn: &Txn) -> Answer {
+    /// One with an empty store in it.
+    pub(crate) fn with_store(keys: &Keyspace) -> Self {
+        let identity = Identity { store: StoreId([1; 16]), cluster: 1 };
+        let values = [(keys.identity(), Entry { value: identity.to_bytes(), revision: 1 })].into();
+        Self { values, revision: 1, cluster: 1 }
+    }
+
+    /// The same, restored: another cluster.
+    pub(crate) fn restored(&self) -> Self {
+        Self { cluster: 2, ..self.clone() }
+    }
+
+    /// How many keys begin so.
+    #[allow(dead_code, reason = "for scripts; the test of bugs has none")]
+    pub(crate) fn count(&self, prefix: &[u8]) -> usize {
+        self.values.keys().filter(|key| key.starts_with(prefix)).count()
+    }
+
+    pub(crate) fn execute(&mut self, txn: &Txn) -> Answer {
         let succeeded = txn.compares.iter().all(|compare| self.holds(compare));
         let ops = if succeeded { &txn.then } else { &txn.otherwise };
         let mut found = Vec::new();
@@ -102,9 +120,7 @@ pub(crate) type Verdict = Result<(), String>;
 impl World {
     pub(crate) fn new(seed: u64) -> Self {
         let keys = Keyspace::new("/cistern");
-        let identity = Identity { store: StoreId([1; 16]), cluster: 1 };
-        let values = [(keys.identity(), Entry { value: identity.to_bytes(), revision: 1 })].into();
-        let etcd = Etcd { values, revision: 1, cluster: 1 };
+        let etcd = Etcd::with_store(&keys);
         let snapshot = etcd.clone();
         let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d;
         Self { keys, etcd, snapshot, restored: false, lives: Vec::new(), flying: Vec::new(), answers: Vec::new(), random, loaded: None }
@@ -172,7 +188,7 @@ impl World {
 
     fn restore(&mut self) {
         self.restored = true;
-        self.etcd = Etcd { cluster: 2, ..self.snapshot.clone() };
+        self.etcd = self.snapshot.restored();
     }
 
     fn push(&mut self, life: usize) {

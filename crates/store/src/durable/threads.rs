@@ -5,7 +5,7 @@
 //! Invariant: only the writer writes, so transactions are in the order of the batches; an answer is read after its question was asked.
 //! Leaves to others: everything on disk (`engine`).
 
-use super::{BUCKETS, DurableStore, Shared, lock};
+use super::{DurableStore, Shared, bucket, lock};
 use crate::engine::{Committed, Writes};
 use crate::space::free;
 use crate::witness::Witness;
@@ -165,11 +165,6 @@ impl super::Counts {
 /// Time without an attempt to win space back after one that took so long.
 fn rest_after(attempt: Duration) -> Duration {
     attempt.saturating_mul(REWRITE_REST).max(REWRITE_PERIOD)
-}
-
-/// The place of a number among powers of two.
-fn bucket(n: u64) -> usize {
-    (n.max(1).ilog2() as usize).min(BUCKETS - 1)
 }
 
 impl Shared {

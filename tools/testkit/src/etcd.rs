@@ -1,0 +1,152 @@
+//! etcd on loopback, as many members as a test wants.
+//!
+//! Everything has ports and directories of its own; a test is skipped, with a printed reason, where etcd is not installed.
+
+use crate::{Process, eventually};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use std::env;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+
+struct EtcdMember {
+    process: Option<Process>,
+    clients: SocketAddr,
+    peers: SocketAddr,
+}
+
+/// A cluster of etcd.
+pub struct Etcds {
+    members: Vec<EtcdMember>,
+    flags: Vec<String>,
+    dir: TempDir,
+}
+
+impl Etcds {
+    /// Starts so many members, with flags of their own; nothing where etcd is not installed, and says so.
+    pub fn start(count: usize, flags: &[&str]) -> Option<Self> {
+        // In memory, where there is such a place: no test here is about the disk, and etcd without a quick one has no leader.
+        let memory = Path::new("/dev/shm");
+        Self::start_in(if memory.is_dir() { memory } else { Path::new("/tmp") }, count, flags)
+    }
+
+    /// As [`Self::start`], with its data below a directory.
+    #[allow(clippy::print_stderr, reason = "a test that is skipped says so")]
+    pub fn start_in(dir: &Path, count: usize, flags: &[&str]) -> Option<Self> {
+        if program().is_none() {
+            eprintln!("skipped: etcd is not installed (Debian: apt-get install etcd-server)");
+            return None;
+        }
+        let member = |_| EtcdMember { process: None, clients: free_port(), peers: free_port() };
+        let flags = flags.iter().map(ToString::to_string).collect();
+        let mut this = Self { members: (0..count).map(member).collect(), flags, dir: tempfile::tempdir_in(dir).unwrap() };
+        (0..count).for_each(|at| this.run(at));
+        this.leader();
+        Some(this)
+    }
+
+    /// The name of a store in it.
+    #[must_use]
+    pub fn store(&self, prefix: &str) -> String {
+        let members: Vec<_> = self.members.iter().map(|member| member.clients.to_string()).collect();
+        format!("etcd://{}/{prefix}", members.join(","))
+    }
+
+    /// Where clients reach a member.
+    #[must_use]
+    pub fn address(&self, at: usize) -> SocketAddr {
+        self.members[at].clients
+    }
+
+    /// Starts a member, or starts it again on its data.
+    pub fn run(&mut self, at: usize) {
+        let url = |address: SocketAddr| format!("http://{address}");
+        let all: Vec<_> = self.members.iter().enumerate().map(|(at, member)| format!("m{at}={}", url(member.peers))).collect();
+        let log = File::options().append(true).create(true).open(self.dir.path().join(format!("log-{at}"))).unwrap();
+        let member = &mut self.members[at];
+        let mut command = Command::new(program().unwrap());
+        command.arg("--data-dir").arg(self.dir.path().join(format!("data-{at}"))).args([
+            "--name",
+            &format!("m{at}"),
+            "--log-level",
+            "error",
+        ]);
+        command.args(["--initial-cluster", &all.join(","), "--heartbeat-interval", "50", "--election-timeout", "500"]);
+        command.args(["--listen-client-urls", &url(member.clients), "--advertise-client-urls", &url(member.clients)]);
+        command.args(["--listen-peer-urls", &url(member.peers), "--initial-advertise-peer-urls", &url(member.peers)]);
+        command.args(&self.flags).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        member.process = Some(Process::spawn(&mut command).unwrap());
+    }
+
+    /// Kills a member.
+    pub fn kill(&mut self, at: usize) {
+        if let Some(mut process) = self.members[at].process.take() {
+            process.kill();
+        }
+    }
+
+    /// Stops a member where it stands, or lets it go on.
+    pub fn pause(&self, at: usize, paused: bool) {
+        self.members[at].process.as_ref().unwrap().signal(if paused { Signal::SIGSTOP } else { Signal::SIGCONT });
+    }
+
+    /// Puts all that it has into another cluster, as a restore from a snapshot would.
+    pub fn copy_to(&self, other: &Self) {
+        for kv in self.all()["kvs"].as_array().unwrap() {
+            other.ok("kv/put", &json!({ "key": kv["key"], "value": kv["value"] }));
+        }
+    }
+
+    /// Removes all history, gives what it took back, and disarms the alarm, as an operator does by `etcdctl`; of one member.
+    pub fn make_room(&self) {
+        let header = &self.all()["header"];
+        self.ok("kv/compaction", &json!({ "revision": header["revision"], "physical": true }));
+        self.ok("maintenance/defragment", &json!({}));
+        self.ok("maintenance/alarm", &json!({ "action": "DEACTIVATE", "memberID": header["member_id"], "alarm": "NOSPACE" }));
+    }
+
+    fn all(&self) -> Value {
+        self.ok("kv/range", &json!({ "key": "AA==", "range_end": "AA==" }))
+    }
+
+    fn ok(&self, what: &str, body: &Value) -> Value {
+        let text = asked(self.address(0), &format!("POST /v3/{what}"), &body.to_string()).unwrap();
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        assert!(answer["error"].is_null(), "{what}: {answer}");
+        answer
+    }
+
+    /// The member that leads; waits until there is one.
+    pub fn leader(&self) -> usize {
+        let leads = |member: &EtcdMember| {
+            member.process.is_some()
+                && asked(member.clients, "GET /metrics", "").is_some_and(|text| text.contains("etcd_server_is_leader 1"))
+        };
+        eventually("etcd has a leader", || self.members.iter().position(leads))
+    }
+}
+
+/// What a member answers by HTTP; nothing if it does not answer.
+fn asked(address: SocketAddr, request: &str, body: &str) -> Option<String> {
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_millis(500)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+    write!(stream, "{request} HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len()).ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
+}
+
+/// Where etcd is, as a shell would find it.
+fn program() -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]).map(|dir| dir.join("etcd")).find(|file| file.is_file())
+}
+
+fn free_port() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+}
