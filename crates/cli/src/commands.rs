@@ -7,7 +7,7 @@ mod admin;
 pub(crate) mod agent;
 mod batch;
 mod cat;
-mod check;
+pub(crate) mod check;
 mod chmod;
 mod compact;
 mod completions;
@@ -31,6 +31,7 @@ mod plan;
 mod put;
 mod realm;
 mod restore;
+mod restored;
 mod rm;
 pub(crate) mod serve;
 mod server_key;
@@ -178,6 +179,7 @@ commands! {
     Init(init::Init),
     Check(check::CheckStore),
     Restore(restore::Restore),
+    Restored(restored::Restored),
     Compact(compact::Compact),
     #[command(subcommand)]
     ServerKey(server_key::ServerKeyCommand),
@@ -272,7 +274,7 @@ mod tests {
     fn every_command_is_found_by_the_name_that_people_write() {
         // One that is not found panics.
         assert!(ask_all(&Command::augment_subcommands(Program::new("cistern")), &[], Command::takes) > 30);
-        assert_eq!(ask_all(&StoreCommand::augment_subcommands(Program::new("cisternd")), &[], StoreCommand::takes), 7);
+        assert_eq!(ask_all(&StoreCommand::augment_subcommands(Program::new("cisternd")), &[], StoreCommand::takes), 8);
         assert!(is_named("TwoWords", "two-words") && !is_named("Two", "two-words"));
     }
 }

@@ -29,6 +29,7 @@ mod manual;
 mod members;
 mod metrics;
 mod neighbours;
+mod on_etcd;
 mod options;
 mod places;
 mod rosters;

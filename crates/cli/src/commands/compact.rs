@@ -5,6 +5,7 @@ use super::{NONE, Run};
 use crate::ctx::Ctx;
 use crate::execute::EXIT_STORE;
 use crate::local::Failure;
+use crate::on_etcd;
 use crate::places;
 use cistern_store::StoppedStore;
 use clap::Args;
@@ -45,6 +46,7 @@ impl Run for Compact {
 
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
         let dir = &places::store(self.store.as_deref())?;
+        on_etcd::refuse(dir, "etcd gives space back by its own commands, `etcdctl compact` and `etcdctl defrag`")?;
         let size = || size_of(dir).map_err(|e| Failure::new("STORE", EXIT_STORE, format!("{}: {e}", dir.display())));
         let store = StoppedStore::open(dir)?;
         let before = size()?;

@@ -8,8 +8,10 @@ use super::{NONE, Run};
 use crate::ctx::Ctx;
 use crate::execute::{EXIT_SOFTWARE, EXIT_STORE};
 use crate::local::Failure;
+use crate::on_etcd;
 use crate::places::{self, Daemon, own_credentials};
 use crate::show;
+use bytes::Bytes;
 use cistern_client::DEFAULT_PORT;
 use cistern_credentials::{CLUSTER_KEY, Initial, MadeCluster};
 use cistern_seal::key::Role;
@@ -39,6 +41,7 @@ Examples:
   cisternd init
   cisternd init --new-cluster ./store
   cisternd init --above 1 /var/lib/cistern/store
+  cisternd init etcd://a:2379,b:2379,c:2379/cistern
   cisternd init --address meta.example.net:7311 --cluster-key-out /media/stick/cluster.key /var/lib/cistern/store
 
 Exit status:
@@ -55,7 +58,7 @@ Exit status:
 #[derive(Args, Debug)]
 #[command(after_help = INIT_HELP)]
 pub(crate) struct Init {
-    /// Directory of the new store, missing or empty, on a local file system; else /var/lib/cistern/store for root, cistern/store in $XDG_STATE_HOME (else ~/.local/state) for others
+    /// Directory of the new store, missing or empty, on a local file system, or etcd://HOST:PORT,.../PREFIX; else /var/lib/cistern/store for root, cistern/store in $XDG_STATE_HOME (else ~/.local/state) for others
     #[arg(env = "CISTERN_STORE", hide_env_values = true, value_name = "STORE")]
     store: Option<PathBuf>,
     /// No server of this cluster was before: the first start grants at once, without waiting for the longest lease
@@ -113,16 +116,22 @@ impl Run for Init {
         let failed = |why: &dyn std::fmt::Display| Failure::new("STORE", EXIT_STORE, format!("store {}: {why}", dir.display()));
         let seed = cistern_driver::seed().map_err(|e| failed(&e))?;
         let id = seed.first_chunk().map_or(StoreId([0; 16]), |id| StoreId(*id));
+        on_etcd::is_built(dir)?;
         let cluster = self.credentials()?;
-        let mut store = StoppedStore::create(dir, id)?;
         let marks = match (self.new_cluster, self.above) {
             (true, _) => vec![(Counter::Restored, NEW_CLUSTER)],
             (false, Some(epoch)) => vec![(Counter::Epoch, u64::from(epoch)), (Counter::Restored, RESTORED)],
             (false, None) => Vec::new(),
         };
-        if !marks.is_empty() {
-            let marks = marks.into_iter().map(|(counter, value)| (Key::Counter(counter).to_bytes(), Some(counter_to_bytes(value).into())));
-            store.write(marks).map_err(|e| failed(&e))?;
+        let marks =
+            marks.into_iter().map(|(counter, value)| (Key::Counter(counter), Bytes::from(counter_to_bytes(value)))).collect::<Vec<_>>();
+        if on_etcd::is_named(dir) {
+            on_etcd::create(dir, id, marks)?;
+        } else {
+            let mut store = StoppedStore::create(dir, id)?;
+            if !marks.is_empty() {
+                store.write(marks.into_iter().map(|(key, value)| (key.to_bytes(), Some(value)))).map_err(|e| failed(&e))?;
+            }
         }
         let (cluster_key, operator) = (cluster.pinned.cluster().to_string(), cluster.operator.to_text(Role::Agent));
         let made = json!({

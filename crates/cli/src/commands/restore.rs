@@ -8,6 +8,7 @@ use super::{NONE, Run};
 use crate::ctx::Ctx;
 use crate::execute::{EXIT_DAMAGED, EXIT_FAILED, EXIT_STORE};
 use crate::local::Failure;
+use crate::on_etcd;
 use crate::places;
 use cistern_store::check::Severity;
 use cistern_store::{StoppedStore, restoration};
@@ -64,6 +65,7 @@ impl Run for Restore {
 
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
         let store = &places::store(self.store.as_deref())?;
+        on_etcd::refuse(store, "etcd is restored by its own command, `etcdctl snapshot restore`; then run `cisternd restored`")?;
         let mut copy = StoppedStore::open(&self.copy)?;
         let report = look(&copy, 0, ctx.progress())
             .map_err(|e| Failure::new("DAMAGED_STORE", EXIT_DAMAGED, format!("store {}: {e}", self.copy.display())))?;

@@ -17,7 +17,7 @@ mod state;
 
 use super::{NONE, Run};
 use crate::ctx::Ctx;
-use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE, EXIT_STORE};
+use crate::execute::{EXIT_FAILED, EXIT_IN_USE, EXIT_SOFTWARE, EXIT_STORE};
 use crate::local::Failure;
 use crate::metrics::{Port, Publisher, Snapshot};
 use crate::{capture, key_log, logging, places, settings, show, signals};
@@ -75,7 +75,7 @@ Exit status:
   66  --store: there is no store
   70  a defect of cistern itself
   74  the store could not be read or written; nothing acknowledged is lost
-  75  --store: another process has the store
+  75  --store: another process has the store, or has taken it (etcd)
   76  --store: a newer version of cistern has written the store
   77  --store: no permission to read and write the store, or unreliable file locks on its file system";
 
@@ -86,8 +86,9 @@ pub(crate) struct Serve {
     /// Address to listen on (host, host:port, [v6]:port), with all addresses of a name; repeatable
     #[arg(long, short = 'l', value_name = "ADDRESS", default_values_t = [Address::from(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)))])]
     pub(crate) listen: Vec<Address>,
-    /// Directory of the store, on a local file system; else CISTERN_STORE names it, else it is where `cisternd init` makes it
-    #[arg(long, value_name = "DIR", conflicts_with = "volatile")]
+    /// Directory of the store, on a local file system, or etcd://HOST:PORT,.../PREFIX (docs/store-etcd.md); else CISTERN_STORE names it, else
+    /// it is where `cisternd init` makes it
+    #[arg(long, value_name = "STORE", conflicts_with = "volatile")]
     pub(crate) store: Option<PathBuf>,
     /// Keep everything in memory: the store is empty after each start
     #[arg(long)]
@@ -471,7 +472,8 @@ impl Services<Server> for ServerServices {
             metrics.publish(|| Snapshot { figures: server.figures(now), driver: self.stats.read(), store: self.store.stats() });
         }
         if let Some(why) = server.failure() {
-            self.failure = Some(Failure::new("STORE", EXIT_STORE, why));
+            let (code, exit) = if self.store.was_superseded() { ("STORE_IN_USE", EXIT_IN_USE) } else { ("STORE", EXIT_STORE) };
+            self.failure = Some(Failure::new(code, exit, why));
             return ControlFlow::Break(());
         }
         //= wire-spec.md#3-5-validation-and-drops

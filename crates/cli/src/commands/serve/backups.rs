@@ -32,11 +32,11 @@ impl Backups {
         Self { bell, asked: None, sender, results }
     }
 
-    /// Begins one for who asked, of `source`, if there is one.
+    /// Begins one for who asked, of `source`.
     ///
     /// # Errors
-    /// There is one already, the directory is not absolute, or the store is in memory.
-    pub(super) fn begin(&mut self, asked: ConnectionId, dir: Text, source: Option<BackupSource>) -> Result<(), Failure> {
+    /// There is one already, or the directory is not absolute.
+    pub(super) fn begin(&mut self, asked: ConnectionId, dir: Text, source: BackupSource) -> Result<(), Failure> {
         let dir = PathBuf::from(dir.as_os());
         if !dir.is_absolute() {
             return Err(Failure::usage(format!(
@@ -47,9 +47,6 @@ impl Backups {
         if self.asked.is_some() {
             return Err(Failure::new("BUSY", EXIT_FAILED, "a backup is being made already; wait until it has ended"));
         }
-        let Some(source) = source else {
-            return Err(Failure::failed("the server keeps everything in memory (--volatile): there is nothing to back up"));
-        };
         let (sender, bell) = (self.sender.clone(), self.bell.clone());
         let run = move || {
             let result = write(source, &dir);

@@ -61,7 +61,7 @@ impl Operators {
                 None => {}
             }
             if let Some(dir) = server_control::backup_wanted(line) {
-                return match backups.begin(asked, dir, around.store.backup_source()) {
+                return match around.store.backup_source().and_then(|source| backups.begin(asked, dir, source)) {
                     Ok(()) => Response::Later,
                     Err(failure) => Response::Line(error(&failure)),
                 };
