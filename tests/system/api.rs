@@ -3,7 +3,7 @@
 //! Decides: how an example is carried out. `>` is a line of the program, `<` one of the agent, `2>` and `2<` those of a second connection, `!` a
 //! command that somebody else runs. `…` stands for any value, or as the last of an object for any further fields; `$name` is a value that comes again.
 
-use cistern_testkit::{Agent, CISTERN, PATIENCE, Server, command, eventually, said};
+use cistern_testkit::{Agent, CISTERN, Group, PATIENCE, Server, command, eventually, said};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,16 +15,16 @@ use std::path::Path;
 struct Program(BufReader<UnixStream>);
 
 impl Program {
-    fn connect(agent: &Agent) -> Self {
-        let stream = UnixStream::connect(agent.socket()).unwrap();
+    fn connect(socket: &str) -> Self {
+        let stream = UnixStream::connect(socket).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Self(BufReader::new(stream))
     }
 
-    fn greeted(agent: &Agent) -> Self {
-        let mut program = Self::connect(agent);
+    fn greeted(socket: &str, kind: &str) -> Self {
+        let mut program = Self::connect(socket);
         program.say("{\"id\":0,\"op\":\"hello\",\"api\":1}");
-        assert!(program.hear()["ok"].is_object());
+        assert_eq!(program.hear()["ok"]["hello"]["kind"], kind);
         program
     }
 
@@ -89,7 +89,8 @@ fn run(server: &Server, agent: &Agent, example: &str) {
             continue;
         }
         let (who, is_asked) = (who.trim_end_matches(['>', '<']), who.ends_with('>'));
-        let connect = || if text.contains("\"op\":\"hello\"") { Program::connect(agent) } else { Program::greeted(agent) };
+        let connect =
+            || if text.contains("\"op\":\"hello\"") { Program::connect(agent.socket()) } else { Program::greeted(agent.socket(), "agent") };
         let program = programs.entry(who.to_owned()).or_insert_with(connect);
         if is_asked {
             let mut text = text.to_owned();
@@ -125,7 +126,7 @@ fn whoever_ends_a_connection_gives_up_its_locks_and_files_and_waits_for_nothing(
     line.put("/a", "");
     line.put("/b", "");
     let (hold, _) = line.lock("/b");
-    let mut gone = Program::greeted(&agent);
+    let mut gone = Program::greeted(agent.socket(), "agent");
     gone.say("{\"id\":1,\"op\":\"lock\",\"path\":\"/a\"}\n{\"id\":2,\"op\":\"join\",\"path\":\"/me\",\"data\":\"\"}\n{\"id\":3,\"op\":\"lock\",\"path\":\"/b\"}");
     let mut answers = [gone.hear()["id"].clone(), gone.hear()["id"].clone()];
     answers.sort_by_key(Value::as_u64);
@@ -137,4 +138,27 @@ fn whoever_ends_a_connection_gives_up_its_locks_and_files_and_waits_for_nothing(
     line.lock("/a");
     line.unlock(hold);
     assert_eq!(server.count("delivery_failures"), 0);
+}
+
+#[test]
+fn a_member_of_a_group_speaks_the_same_of_locks() {
+    let mut group = Group::start(3, &["--lease", "2s"]);
+    let (mut first, mut second) = (Program::greeted(&group.socket(0), "member"), Program::greeted(&group.socket(0), "member"));
+    first.say("{\"id\":1,\"op\":\"lock\",\"path\":\"job\",\"events\":true}");
+    let locked = first.hear();
+    assert_eq!((&locked["id"], &locked["ok"]["locked"]["hold"]), (&json!(1), &json!(1)), "{locked}");
+    first.say("{\"id\":2,\"op\":\"read\",\"path\":\"/a\"}");
+    assert_eq!(first.hear()["error"]["code"], "USAGE");
+    second.say("{\"id\":1,\"op\":\"lock\",\"path\":\"job\"}\n{\"id\":2,\"op\":\"lock\",\"path\":\"job\",\"deadline_ms\":100}");
+    second.say("{\"id\":3,\"op\":\"ping\"}");
+    assert_eq!(second.hear()["id"], 3);
+    let late = second.hear();
+    assert_eq!((&late["id"], &late["error"]["code"]), (&json!(2), &json!("TIMED_OUT")), "{late}");
+    second.say("{\"id\":4,\"op\":\"cancel\",\"request\":1}");
+    let canceled = second.hear();
+    assert_eq!((&canceled["id"], &canceled["error"]["code"]), (&json!(1), &json!("ECANCELED")), "{canceled}");
+    assert_eq!(second.hear()["id"], 4);
+    group.kill(1);
+    group.kill(2);
+    assert_eq!(first.hear(), json!({ "event": { "lock": { "hold": 1, "state": "lost" } } }));
 }

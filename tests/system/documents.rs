@@ -68,8 +68,8 @@ fn every_block_of_commands_in_the_documents_runs() {
 /// The pages that people read.
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut documents: Vec<PathBuf> =
-        ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "bindings/python/README.md"].map(|name| root.join(name)).into();
+    let pages = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "bindings/c/README.md", "bindings/python/README.md"];
+    let mut documents: Vec<PathBuf> = pages.map(|name| root.join(name)).into();
     for dir in ["docs", "docs/lab-notes", "docs/decisions"] {
         let entries = fs::read_dir(root.join(dir)).unwrap().map(|entry| entry.unwrap().path());
         documents.extend(entries.filter(|path| path.extension().is_some_and(|end| end == "md")));

@@ -138,13 +138,18 @@ class Locks(unittest.TestCase):
             lock.on_lost(lambda _lock: lost.set())
             token = lock.token
             with StoppedServer():
+                # A request that waits for the server keeps no event waiting.
+                reading = threading.Thread(target=self.client.ping)
+                reading.start()
                 self.assertTrue(lock.wait("uncertain", PATIENCE))
+                self.assertTrue(reading.is_alive())
                 self.assertFalse(lock.is_valid())
                 began = time.monotonic()
                 with self.assertRaises(cistern.TimedOut):
                     cistern.Client(ONE, timeout=0.2).read(path("none"))
                 self.assertLess(time.monotonic() - began, 5)
             self.assertTrue(lock.wait("certain", PATIENCE))
+            reading.join(PATIENCE)
             self.assertTrue(lock.is_valid() and lost.is_set() and lock.token == token)
             eventually("all are told", lambda: told == ["suspect", "uncertain", "certain"])
 

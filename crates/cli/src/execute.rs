@@ -251,6 +251,22 @@ impl Holds {
         self.watcher.as_ref()
     }
 
+    /// How a lock stands.
+    ///
+    /// # Errors
+    /// There is none of that number, or the client is broken.
+    pub(crate) fn look(&self, client: &Client, hold: u64) -> Result<Hold, Failure> {
+        let guard = self.get(hold)?;
+        let (state, until) = match guard.valid_until() {
+            //= wire-spec.md#11-1-lease
+            //# The end of the lease, as told to users, MUST be an instant on a named clock, not a span.
+            Some(until) => ("certain", Some(Until { clock_monotonic_raw_ns: until.raw_ns, clock_boottime_ns: until.boot_ns })),
+            None if guard.state() == LockState::Lost => ("lost", None),
+            None => ("uncertain", None),
+        };
+        Ok(Hold { state: state.to_owned(), until, lease_ms: millis(client.lease()?.lease) })
+    }
+
     pub(crate) fn get(&self, hold: u64) -> Result<&Arc<Guard>, Failure> {
         self.guards.get(&hold).ok_or_else(|| Failure::failed(format!("hold {hold} is not one of this connection's")))
     }
@@ -293,7 +309,7 @@ pub(crate) fn execute<W: Waits>(
             Response::Joined { object: file.0 }
         }
         Request::Leave { object } => program.members.leave(client, waits, FileId(object)).map(|()| Response::Done {})?,
-        Request::Hold { hold } => Response::Hold(look(client, waits.held().get(hold)?)?),
+        Request::Hold { hold } => Response::Hold(waits.held().look(client, hold)?),
         Request::Locks { path } => {
             let list = client.locks();
             let locks = waits.wait(match path {
@@ -342,15 +358,4 @@ pub(crate) fn lock(client: &Client, path: &Text, shared: bool, wait_ms: Option<u
         Some(0) => request.try_once(),
         Some(ms) => request.timeout(Duration::from_millis(ms)),
     }
-}
-
-fn look(client: &Client, guard: &Guard) -> Result<Hold, Failure> {
-    let (state, until) = match guard.valid_until() {
-        //= wire-spec.md#11-1-lease
-        //# The end of the lease, as told to users, MUST be an instant on a named clock, not a span.
-        Some(until) => ("certain", Some(Until { clock_monotonic_raw_ns: until.raw_ns, clock_boottime_ns: until.boot_ns })),
-        None if guard.state() == LockState::Lost => ("lost", None),
-        None => ("uncertain", None),
-    };
-    Ok(Hold { state: state.to_owned(), until, lease_ms: millis(client.lease()?.lease) })
 }

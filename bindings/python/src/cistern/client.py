@@ -39,7 +39,7 @@ class Client:
     """A connection to the agent of this host, for any number of threads. Locks, watches and memberships end with it.
 
     `socket` is the agent's, else `CISTERN_AGENT`, else the first that answers of those of this user and of the system. `timeout`, in seconds, is
-    how long each request may take, locks excepted; without it the agent gives its server 10 s.
+    how long each request may take, locks excepted; without it the agent gives its server 15 s.
     """
 
     def __init__(self, socket: str | None = None, *, timeout: float | None = None) -> None:

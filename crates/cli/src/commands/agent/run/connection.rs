@@ -10,7 +10,7 @@
 use super::Room;
 use super::desk::{Desk, Queued};
 use crate::execute::{Program, Programs, User, Waits, execute};
-use crate::local::{Failure, Greeting, Hold, LINE_MAX, Request, Response, Until};
+use crate::local::{Failure, Request};
 use crate::signals::{End, wait_for};
 use cistern_client::Client;
 use nix::poll::{PollFd, PollFlags};
@@ -30,11 +30,11 @@ const LEAVE_PAUSE: Duration = Duration::from_secs(1);
 pub(super) fn serve(client: Client, stream: &UnixStream, (user, programs): (User, Programs), room: &Room, end: &End) {
     let our_clocks = has_our_clocks(stream);
     let (program, held) = programs.enter(user);
-    let desk = match Desk::new(stream, end, held) {
+    let desk = match Desk::new(client.clone(), stream, end, (held, our_clocks)) {
         Ok(desk) => desk,
         Err(error) => return log::warn!("cannot serve a program: {error}"),
     };
-    let mut connection = Connection { client, program, desk, room, our_clocks, greeted: false, told: None };
+    let mut connection = Connection { client, program, desk, room };
     connection.run();
     connection.hand_in(stream, end);
 }
@@ -63,12 +63,6 @@ struct Connection<'e> {
     program: Program,
     desk: Desk<'e>,
     room: &'e Room,
-    /// Whether instants mean the same to the program as to the agent.
-    our_clocks: bool,
-    /// The program has said hello.
-    greeted: bool,
-    /// The last instant until which the program was told that a lock is certain.
-    told: Option<Until>,
 }
 
 impl Connection<'_> {
@@ -88,37 +82,17 @@ impl Connection<'_> {
         log::trace!("local request: {asked:?}");
         let (id, guard) = (asked.id, asked.guard);
         let result = match asked.request {
-            Request::Hello { api } => {
-                let answer = Greeting::to(api, "agent", LINE_MAX);
-                self.greeted |= answer.is_ok();
-                answer
-            }
-            _ if !self.greeted => Err(Greeting::missing()),
             request if guard.is_some() && !request.takes_guard() => Err(Failure::usage("guard is for changes of files")),
             Request::Lock { path, shared, wait_ms, linger, events } => {
-                return self.desk.wait_for_lock(&self.client, id, until, (&path, shared, wait_ms), (linger, events));
+                return self.desk.wait_for_lock(id, until, (&path, shared, wait_ms), (linger, events));
             }
             request => {
                 self.desk.begin(id, until);
                 let result = execute(&self.client, &mut self.program, &mut self.desk, guard, request);
-                self.desk.ended(result).map(|response| self.seen(response))
+                self.desk.ended(result)
             }
         };
         self.desk.answer(Some(id), result);
-    }
-
-    /// Takes note of what the program is told of its locks.
-    fn seen(&mut self, response: Response) -> Response {
-        match response {
-            //= wire-spec.md#11-1-lease
-            //# The end of the lease MUST be translated for, or refused to, a user whose clock has another origin.
-            Response::Hold(hold) if !self.our_clocks => Response::Hold(Hold { until: None, ..hold }),
-            Response::Hold(hold) => {
-                self.told = self.told.max(hold.until);
-                Response::Hold(hold)
-            }
-            response => response,
-        }
     }
 
     /// The end: locks go back at once when the program has ended the connection. When the agent ends it, the program is told so by
@@ -130,11 +104,7 @@ impl Connection<'_> {
             let longest = self.client.lease().map_or(Duration::ZERO, |view| view.lease);
             wait_for(&mut [PollFd::new(stream.as_fd(), PollFlags::empty())], Some(longest));
         }
-        if self.desk.lingers()
-            && !self.desk.held().is_empty()
-            && let Some(told) = self.told
-        {
-            let left = told.left(self.client.now());
+        if let Some(left) = self.desk.lingers_for() {
             log::debug!("a program ended without giving its lock back, which is kept for {left:?}");
             std::thread::sleep(left);
         }
@@ -157,6 +127,7 @@ impl Connection<'_> {
 mod tests {
     use super::super::Rooms;
     use super::*;
+    use crate::local::LINE_MAX;
     use serde_json::{Value, json};
     use std::io::{BufRead, BufReader, Write};
     use std::sync::Arc;

@@ -1,14 +1,14 @@
 //! What a connection waits for, all at one place: lines, locks, the operation that is carried out, events, and the end.
 //!
-//! Decides: how much is read ahead, that a request can be given up while it waits or runs, and when events are told: after the answer to
-//! what asked for them, and also while a request is carried out.
+//! Decides: how much is read ahead, what is answered as it is read, that a request can be given up while it waits or runs, and when events are
+//! told: after the answer to what asked for them, and also while a request is carried out.
 //! Invariant: `turn` is the only wait of a connection while it is served; whatever can end a wait rings the one bell.
 //! Leaves to others: the order of requests, and the end of the connection (`connection`), what requests mean (`execute`).
 
 use super::lines::{Cut, LineBuffer};
 use crate::bell::Bell;
 use crate::execute::{EXIT_FAILED, EXIT_UNAVAILABLE, Holds, Waits, lock};
-use crate::local::{Event, Failure, LINE_MAX, News, Request, RequestLine, Response, Said, Unread};
+use crate::local::{Event, Failure, Greeting, Hold, LINE_MAX, News, Request, RequestLine, Response, Said, Unread, Until};
 use crate::signals::{End, wait_for};
 use crate::text::Text;
 use cistern_client::{Call, Client, Error, ErrorKind, Guard, LockState, Op, Operation, kinds};
@@ -57,6 +57,7 @@ struct Running {
 }
 
 pub(super) struct Desk<'e> {
+    client: Client,
     stream: &'e UnixStream,
     end: &'e End,
     bell: Arc<Bell>,
@@ -66,6 +67,12 @@ pub(super) struct Desk<'e> {
     running: Option<Running>,
     locks: Vec<LockWait>,
     held: Holds,
+    /// Whether instants mean the same to the program as to the agent.
+    our_clocks: bool,
+    /// The last instant until which the program was told that a lock is certain.
+    told: Option<Until>,
+    /// The program has said hello.
+    greeted: bool,
     /// Holds of which events are told.
     listening: BTreeSet<u64>,
     /// A lock was asked for that outlives a program that was killed.
@@ -79,9 +86,10 @@ pub(super) struct Desk<'e> {
 impl<'e> Desk<'e> {
     /// # Errors
     /// The system gives no descriptors.
-    pub(super) fn new(stream: &'e UnixStream, end: &'e End, held: Holds) -> io::Result<Self> {
+    pub(super) fn new(client: Client, stream: &'e UnixStream, end: &'e End, (held, our_clocks): (Holds, bool)) -> io::Result<Self> {
         let (bell, waker) = Bell::new()?;
         Ok(Self {
+            client,
             stream,
             end,
             bell,
@@ -91,6 +99,9 @@ impl<'e> Desk<'e> {
             running: None,
             locks: Vec::new(),
             held,
+            our_clocks,
+            told: None,
+            greeted: false,
             listening: BTreeSet::new(),
             lingers: false,
             is_read: false,
@@ -119,9 +130,10 @@ impl<'e> Desk<'e> {
         self.held.ends_unseen() && self.locks.is_empty() && self.queue.is_empty()
     }
 
-    /// Whether its locks are kept for a while should the program be gone.
-    pub(super) const fn lingers(&self) -> bool {
-        self.lingers
+    /// How long its locks are kept now that the program is gone; `None`: they are not.
+    pub(super) fn lingers_for(&self) -> Option<Duration> {
+        let told = self.told.filter(|_| self.lingers && !self.held.is_empty())?;
+        Some(told.left(self.client.now()))
     }
 
     /// Waits for no lock any more; what is held.
@@ -143,7 +155,6 @@ impl<'e> Desk<'e> {
     /// Asks for a lock, which is answered when it is there.
     pub(super) fn wait_for_lock(
         &mut self,
-        client: &Client,
         id: u64,
         until: Option<Instant>,
         (path, shared, wait_ms): (&Text, bool, Option<u64>),
@@ -153,7 +164,7 @@ impl<'e> Desk<'e> {
             let failure = Failure::new("BUSY", EXIT_UNAVAILABLE, format!("this connection waits for {AHEAD_MAX} locks already"));
             return self.answer(Some(id), Err(failure));
         }
-        let call = lock(client, path, shared, wait_ms).start();
+        let call = lock(&self.client, path, shared, wait_ms).start();
         self.locks.push(LockWait { id, call, until, linger, events });
         self.serve_locks();
     }
@@ -244,13 +255,36 @@ impl<'e> Desk<'e> {
         }
     }
 
+    /// Puts a request behind those that came before; what needs no server, and decides nothing for others, is answered at once.
     fn enqueue(&mut self, asked: RequestLine, bytes: usize) {
-        if let Request::Cancel { request } = asked.request {
-            self.cancel(request);
-            return self.answer(Some(asked.id), Ok(Response::Done {}));
-        }
-        let until = asked.deadline_ms.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)));
-        self.queue.push_back(Queued { asked, until, bytes });
+        let answer = match asked.request {
+            Request::Hello { api } => {
+                let answer = Greeting::to(api, "agent", LINE_MAX);
+                self.greeted |= answer.is_ok();
+                answer
+            }
+            _ if !self.greeted => Err(Greeting::missing()),
+            Request::Cancel { request } => {
+                self.cancel(request);
+                Ok(Response::Done {})
+            }
+            Request::Hold { hold } if asked.guard.is_none() => self.look(hold),
+            _ => {
+                let until = asked.deadline_ms.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)));
+                return self.queue.push_back(Queued { asked, until, bytes });
+            }
+        };
+        self.answer(Some(asked.id), answer);
+    }
+
+    /// How a lock stands, of which note is taken: the program may act under it until then.
+    fn look(&mut self, hold: u64) -> Result<Response, Failure> {
+        let seen = self.held.look(&self.client, hold)?;
+        //= wire-spec.md#11-1-lease
+        //# The end of the lease MUST be translated for, or refused to, a user whose clock has another origin.
+        let until = seen.until.filter(|_| self.our_clocks);
+        self.told = self.told.max(until);
+        Ok(Response::Hold(Hold { until, ..seen }))
     }
 
     /// Gives a request up, wherever it is; it is answered.
