@@ -1,9 +1,14 @@
 """The client for threads, with real processes."""
 
+import contextlib
+import json
 import os
+import socket
+import tempfile
 import threading
 import time
 import unittest
+from collections.abc import Callable, Iterator
 
 import cistern
 from world import ONE, PATIENCE, TWO, StoppedServer, eventually, evict, path
@@ -178,6 +183,53 @@ class Groups(unittest.TestCase):
             self.assertIsNone(changes.next(0.05))
             self.other.rmdir(group)
             self.assertEqual([change.what for change in changes][-1:], ["gone"])
+
+
+@contextlib.contextmanager
+def running(play: Callable[[], None]) -> Iterator[None]:
+    thread = threading.Thread(target=play)
+    thread.start()
+    yield
+    thread.join(PATIENCE)
+
+
+class Ends(unittest.TestCase):
+    """An agent that is killed while a program holds a lock, waits and watches: played, so that it ends just then."""
+
+    def setUp(self) -> None:
+        self.socket = os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "agent.sock")
+        self.listener = self.enterContext(socket.socket(socket.AF_UNIX))
+        self.listener.bind(self.socket)
+        self.listener.listen()
+        self.enterContext(running(self._play))
+
+    def _play(self) -> None:
+        stream, _ = self.listener.accept()
+        answers = {"hello": {"hello": {"api": 1}}, "lock": {"locked": {"hold": 1, "token": 5, "object": 9}}, "watch": {"done": {}}, "stat": {}}
+        with stream, stream.makefile("rw") as lines:
+            for line in lines:
+                asked = json.loads(line)
+                if asked["op"] == "read":
+                    return
+                # What is told before the answer that names the hold is not lost.
+                if asked["op"] == "lock":
+                    lines.write('{"event":{"lock":{"hold":1,"state":"suspect"}}}\n')
+                answer = answers[asked["op"]] or {"attr": dict.fromkeys(cistern.Attributes.__slots__, 0) | {"mode": "0644"}}
+                lines.write(json.dumps({"id": asked["id"], "ok": answer}) + "\n")
+                lines.flush()
+
+    def test_everything_is_told_that_the_agent_has_ended(self) -> None:
+        client = cistern.Client(self.socket)
+        lock, changes = client.lock("/job"), client.watch("/site")
+        self.assertTrue(lock.wait("suspect", PATIENCE))
+        with self.assertRaises(cistern.Disconnected):
+            client.read("/waits")
+        self.assertTrue(lock.wait("lost", PATIENCE))
+        self.assertEqual((lock.is_valid(), [change.what for change in changes]), (False, ["uncertain"]))
+        with self.assertRaises(cistern.Disconnected):
+            client.read("/after")
+        with self.assertRaises(cistern.LockLost), lock:
+            pass
 
 
 if __name__ == "__main__":

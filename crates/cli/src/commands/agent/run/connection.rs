@@ -239,6 +239,28 @@ mod tests {
     }
 
     #[test]
+    fn what_a_program_makes_the_agent_keep_is_bounded() {
+        let mut program = Program::greeted();
+        let locks: String = (0..1_100).map(|n| format!("{{\"id\":{n},\"op\":\"lock\",\"path\":\"/a\"}}\n")).collect();
+        program.say(&locks);
+        assert_eq!(program.hear()["error"]["code"], "BUSY");
+        let mut program = Program::greeted();
+        program.say("{\"id\":1,\"op\":\"read\",\"path\":\"/a\"}\n");
+        // Nobody answers the first: what comes behind it stays in the socket at last.
+        program.lines.get_ref().set_nonblocking(true).unwrap();
+        let (long, mut written) = (format!("{{\"id\":2,\"op\":\"read\",\"path\":\"/{}\"}}\n", "x".repeat(50_000)), 0);
+        let mut refused_since = None;
+        while refused_since.is_none_or(|since: Instant| since.elapsed() < Duration::from_millis(300)) {
+            match program.lines.get_mut().write(&long.as_bytes()[written % long.len()..]) {
+                Ok(count) => (written, refused_since) = (written + count, None),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => _ = refused_since.get_or_insert_with(Instant::now),
+                Err(e) => panic!("{e}"),
+            }
+            assert!(written < 4 * LINE_MAX, "it is all read");
+        }
+    }
+
+    #[test]
     fn a_request_ends_by_its_deadline_and_one_behind_it_by_cancel() {
         let mut program = Program::greeted();
         program.say("{\"id\":1,\"op\":\"read\",\"path\":\"/a\",\"deadline_ms\":300}\n");
