@@ -30,7 +30,8 @@ def claim(place: str | os.PathLike[str], token: int) -> Iterator[None]:
     """Lets the block run if no larger token has claimed the place before, and nobody else meanwhile; otherwise `StaleToken`.
 
     The place is two files, `PLACE.fence` with the newest token and `PLACE.fence-lock`. It may be on a file system that several hosts share, if
-    flock(2) holds between them there (NFS version 4, CephFS, GFS2, OCFS2).
+    flock(2) holds between them there (NFS version 4, CephFS, GFS2, OCFS2). Within the block the same place cannot be claimed again: it would wait
+    for itself.
     """
     place = os.fspath(place)
     with open(f"{place}.fence-lock", "ab") as mutex:

@@ -231,7 +231,9 @@ impl<'e> Desk<'e> {
         }
         wait_for(&mut fds, until.map(|until| until.saturating_duration_since(Instant::now())));
         let seen = fds[0].revents().unwrap_or(PollFlags::empty());
-        self.bell.silence();
+        if fds[1].any() == Some(true) {
+            self.bell.silence();
+        }
         let lines = seen.contains(PollFlags::POLLIN);
         Ready { lines, hung_up: !lines && seen.intersects(PollFlags::POLLHUP | PollFlags::POLLERR) }
     }
