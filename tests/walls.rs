@@ -139,7 +139,7 @@ fn tests_that_docs_security_names_are_there() {
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/security.md")).unwrap();
     let rows = page.split("## Attacks and tests").nth(1).unwrap().lines().filter(|line| line.starts_with("| ")).skip(1);
     let named: Vec<Vec<&str>> = rows.map(|row| row.rsplit('|').nth(1).unwrap().split('`').skip(1).step_by(2).collect()).collect();
-    assert!(named.len() == 26 && named.iter().all(|tests| !tests.is_empty()), "each attack has a test: {named:?}");
+    assert!(named.len() >= 26 && named.iter().all(|tests| !tests.is_empty()), "each attack has a test: {named:?}");
     let top = Path::new(env!("CARGO_MANIFEST_DIR"));
     let code: String = ["crates", "tests", "tools"]
         .iter()

@@ -130,14 +130,36 @@ fn members_that_are_configured_otherwise_are_refused_and_shown() {
     let mut group = Group::start(3, SHORT);
     group.kill(2);
     let socket = group.socket(2);
-    let me = group.list.rsplit(',').next().unwrap().to_owned();
-    let args = ["peer", "--insecure", "--json", "--group", &group.list, "--me", &me, "--socket", &socket, "--lease", "401ms"];
+    let key = group.key_options(2);
+    let args = ["peer", "--json", "--group", &group.list, "--me", group.name(2), "--socket", &socket, "--lease", "401ms", &key[0], &key[1]];
     let _other = cistern_testkit::Daemon::start(&cistern_testkit::Place::default(), CISTERN, &args);
     token_of(&group.lock(0, TELL).output().unwrap());
     let refused = group.lock(2, &[&["--wait", "2"], TELL].concat()).output().unwrap();
     assert_eq!(refused.status.code(), Some(124), "{}", said(&refused));
     let trouble = eventually("the trouble is shown", || report(&group, 0)["members"][2]["trouble"].as_str().map(str::to_owned));
     assert!(trouble.contains("length of the lease differs"), "{trouble}");
+}
+
+#[test]
+fn a_member_takes_part_with_its_own_key_alone_and_in_clear_only_among_members_in_clear() {
+    let mut group = Group::start(3, SHORT);
+    group.kill(2);
+    let (socket, foreign) = (group.socket(2), group.key_options(1));
+    let names = (0..3).map(|member| group.name(member)).collect::<Vec<_>>().join(",");
+    let own = ["peer", "--json", "--me", group.name(2), "--socket", &socket];
+    let refused = command(CISTERN, &[&own[..], &["--group", &group.list, &foreign[0], &foreign[1]]].concat()).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{}", said(&refused));
+    assert!(said(&refused).contains("another key for this member"), "{}", said(&refused));
+    // One in clear is not heard, and hears nothing.
+    let args = [&own[..], &["--insecure", "--group", &names], SHORT].concat();
+    let _other = cistern_testkit::Daemon::start(&cistern_testkit::Place::default(), CISTERN, &args);
+    let unheard = command(CISTERN, &[&["lock", "--group", &names, "--socket", &socket, "--wait", "4"], TELL].concat()).output().unwrap();
+    assert_eq!(unheard.status.code(), Some(124), "{}", said(&unheard));
+    let trouble = eventually("the trouble is shown", || report(&group, 0)["members"][2]["trouble"].as_str().map(str::to_owned));
+    assert!(trouble.contains("does not open"), "{trouble}");
+    token_of(&group.lock(0, TELL).output().unwrap());
+    let clear = Group::in_clear(3, SHORT);
+    token_of(&clear.lock(1, TELL).output().unwrap());
 }
 
 #[test]
@@ -200,6 +222,7 @@ fn wrong_usage_is_told_with_an_exit_code_of_its_own() {
         (&["--insecure", "--group", "127.0.0.1:9", "--delta", "7"], "drift"),
         (&["--insecure", "--group", "nowhere.invalid", "--me", "nowhere.invalid"], "cannot find the host"),
         (&["--insecure"], "--group"),
+        (&["--insecure", "--group", &group.list], "the list has keys"),
     ] {
         let output = peer(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
@@ -208,7 +231,8 @@ fn wrong_usage_is_told_with_an_exit_code_of_its_own() {
     let status = |args: &[&str]| peer(&[&["status"], args].concat()).status.code();
     assert_eq!(status(&["--group", other, "--socket", &socket]), Some(2));
     assert_eq!(status(&["--group", other, "--socket", "/no/such/socket"]), Some(69));
-    let taken = peer(&["--insecure", "--group", &group.list, "--socket", &socket]);
+    let key = group.key_options(0);
+    let taken = peer(&["--group", &group.list, "--socket", &socket, &key[0], &key[1]]);
     assert_eq!(taken.status.code(), Some(1), "{}", said(&taken));
     assert_eq!(group.lock(0, &["--shared", "job", "--", "true"]).output().unwrap().status.code(), Some(2));
 }

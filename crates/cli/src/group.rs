@@ -1,12 +1,14 @@
-//! The list of a group's members, as people write it: `a:7312,b:7312,c:7312`, or a file with a member a line.
+//! The list of a group's members, as people write it: `a:7312,b:7312,c:7312`, or a file with a member a line, and its key behind it.
 //!
-//! Decides: what names a group on the command line, and where the control socket of this host's member is. The same list gives the same
-//! socket, so that a command finds the member of the group that it names. Leaves to others: what members do (`commands::peer`).
+//! Decides: what names a group on the command line, and where the control socket of this host's member is. The same members give the same
+//! socket, so that a command finds the member of the group that it names, with keys or without. Leaves to others: what members do (`commands::peer`).
 
 use crate::local::Failure;
 use crate::places;
 use cistern_driver::Address;
 use cistern_flease::{Header, MEMBERS_MAX};
+use cistern_seal::PublicKey;
+use cistern_seal::key::Role;
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,6 +25,8 @@ const FILE_MAX: usize = 64 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GroupList {
     members: Vec<Address>,
+    /// One for each member, or none.
+    keys: Vec<PublicKey>,
 }
 
 impl GroupList {
@@ -44,18 +48,31 @@ impl GroupList {
     }
 
     fn of<'a>(words: impl Iterator<Item = &'a str>) -> Result<Self, String> {
-        let mut members = Vec::new();
+        let (mut members, mut keys) = (Vec::new(), Vec::new());
         for word in words {
-            let member: Address = word.trim().parse().map_err(|e: cistern_driver::AddressError| e.to_string())?;
+            let (name, key) =
+                word.trim().split_once(char::is_whitespace).map_or((word.trim(), None), |(name, key)| (name, Some(key.trim())));
+            let member: Address = name.parse().map_err(|e: cistern_driver::AddressError| e.to_string())?;
             if members.contains(&member) {
                 return Err(format!("{member} is named twice"));
             }
+            if let Some(key) = key {
+                keys.push(PublicKey::from_text(key, Role::Agent).map_err(|e| format!("{member}: {e}"))?);
+            }
             members.push(member);
         }
-        match (1..=usize::from(MEMBERS_MAX)).contains(&members.len()) {
-            true => Ok(Self { members }),
-            false => Err(format!("a group has 1 to {MEMBERS_MAX} members, and {} are named", members.len())),
+        if !(1..=usize::from(MEMBERS_MAX)).contains(&members.len()) {
+            return Err(format!("a group has 1 to {MEMBERS_MAX} members, and {} are named", members.len()));
         }
+        if !keys.is_empty() && keys.len() != members.len() {
+            return Err(format!("{} of {} members have a key: all have one, or none has", keys.len(), members.len()));
+        }
+        Ok(Self { members, keys })
+    }
+
+    /// The members' keys, in their order; none: the list has no keys.
+    pub(crate) fn keys(&self) -> &[PublicKey] {
+        &self.keys
     }
 
     /// The members.
@@ -140,6 +157,12 @@ mod tests {
         assert_eq!(GroupList::parse(file.to_str().unwrap()).unwrap(), list);
         assert_eq!(list.place_of(&"b".parse().unwrap()).unwrap(), 1);
         assert!(list.place_of(&"c".parse().unwrap()).unwrap_err().message.contains("no member"));
+        let key = |n: u8| PublicKey::from_bytes([n; 32]);
+        std::fs::write(&file, format!("a:7312 {}\nb\t{}  # here\n", key(1).to_text(Role::Agent), key(2).to_text(Role::Agent))).unwrap();
+        let sealed = GroupList::parse(file.to_str().unwrap()).unwrap();
+        assert_eq!((sealed.to_string().as_str(), sealed.keys(), list.keys()), ("a:7312,b", &[key(1), key(2)][..], &[][..]));
+        std::fs::write(&file, format!("a:7312 {}\nb\n", key(1).to_text(Role::Agent))).unwrap();
+        assert!(GroupList::parse(file.to_str().unwrap()).unwrap_err().contains("1 of 2 members have a key"));
     }
 
     #[test]
@@ -149,6 +172,7 @@ mod tests {
             ("", "is no address"),
             ("a,a", "named twice"),
             ("a,,b", "is no address"),
+            ("a cistern-agent-1.x,b", "a: "),
             (&sixteen, "1 to 15"),
             ("/no/such/file", "No such file"),
         ] {

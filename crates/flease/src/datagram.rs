@@ -12,13 +12,15 @@ use core::hash::Hasher;
 use core::time::Duration;
 use siphasher::sip::SipHasher24;
 
-/// Largest datagram, in bytes of UDP payload: passes without fragments wherever IPv6 does.
-pub const DATAGRAM_MAX: usize = 1_200;
+/// Largest datagram, in bytes: passes without fragments wherever IPv6 does, with 64 bytes around it where it is sealed.
+pub const DATAGRAM_MAX: usize = 1_168;
 
 const MAGIC: u32 = 0x4346_4C53;
 const VERSION: u8 = 1;
 /// Bytes of the header.
 const HEADER_LEN: usize = 44;
+/// Where the receiver stands in it.
+const TO_AT: usize = 8;
 /// Bytes of the checksum.
 const CHECKSUM_LEN: usize = 4;
 /// Flag: an owner renews by WRITE alone.
@@ -74,6 +76,13 @@ impl Header {
         micros(terms.epsilon).put(w);
         nonce.put(w);
     }
+}
+
+/// For which member a datagram was made, as its header says; `None`: it is none of this protocol.
+#[must_use]
+pub fn receiver_of(datagram: &[u8]) -> Option<Member> {
+    let is_ours = datagram.starts_with(&MAGIC.to_be_bytes());
+    datagram.get(TO_AT).copied().filter(|_| is_ours)
 }
 
 /// What of a datagram differs from what this member has.

@@ -41,7 +41,7 @@ mod terms;
 
 pub use acceptor::Record;
 pub use ballot::{Ballot, Member, MemberSet};
-pub use datagram::{DATAGRAM_MAX, Datagram, DropReason, Header, Mismatch};
+pub use datagram::{DATAGRAM_MAX, Datagram, DropReason, Header, Mismatch, receiver_of};
 pub use instance::{Change, Cx, Instance, Outbox};
 pub use message::{Lease, Message, NAME_MAX};
 pub use node::{Node, NodeCounts};

@@ -21,6 +21,13 @@ pub(crate) fn public_of(secret: &[u8; KEY_LEN]) -> [u8; KEY_LEN] {
     curve.public
 }
 
+/// What the owners of `secret` and `public` share; none: `public` is a key of small order.
+pub(crate) fn agreed(secret: &[u8; KEY_LEN], public: &[u8; KEY_LEN]) -> Option<Zeroizing<[u8; KEY_LEN]>> {
+    let (mut curve, mut shared) = (Curve::default(), Zeroizing::new([0; KEY_LEN]));
+    curve.set(secret);
+    curve.dh(public, &mut *shared).ok().map(|()| shared)
+}
+
 /// Gives `snow` its primitives, and the ephemeral key of one handshake as its random source, which there is once.
 pub(crate) struct Primitives(Cell<Option<Entropy>>);
 

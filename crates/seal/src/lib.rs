@@ -14,10 +14,12 @@
 //! | [`record`] | which keys follow from a handshake |
 //! | [`log`] | by which lines a capture can be read |
 //! | [`session`] | how is a datagram of a session sealed and opened: under which key, until when |
+//! | [`group`] | how are datagrams sealed between members of a group that has no server |
 
 mod aead;
 pub mod cookie;
 mod crypto;
+pub mod group;
 pub mod handshake;
 pub mod key;
 pub mod log;
@@ -29,6 +31,7 @@ pub mod work;
 
 pub use aead::{Aead, ChaCha};
 pub use cookie::Cookies;
+pub use group::GroupSealer;
 pub use handshake::{Entropy, Initiator, Psk, Responder, StartKey};
 pub use key::{PublicKey, SecretKey};
 pub use log::{KeyLog, KeySink};

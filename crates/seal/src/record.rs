@@ -29,6 +29,11 @@ impl Key {
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
+
+    /// One that is derived from a secret.
+    pub(crate) fn expand(secret: &SimpleHkdf<Blake2s256>, label: &[u8]) -> Self {
+        Self(expand(secret, label))
+    }
 }
 
 /// The secret from which the keys of a generation, and the next chain, are derived. Nothing before it can be derived from it. Wiped when dropped.

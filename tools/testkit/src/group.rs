@@ -1,11 +1,23 @@
 //! A group of peers without a server, each a process, and commands under its locks.
 
-use crate::{CISTERN, Daemon, Place, Process, command};
+use crate::{CISTERN, Daemon, Place, Process, command, said};
+use cistern_seal::SecretKey;
+use cistern_seal::key::Role;
 use std::fs;
 use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
+
+/// Addresses of loopback with ports that are free.
+fn free_names(count: usize) -> Vec<String> {
+    let free: Vec<UdpSocket> = (0..count).map(|_| UdpSocket::bind(("127.0.0.1", 0)).unwrap()).collect();
+    free.iter().map(|socket| socket.local_addr().unwrap().to_string()).collect()
+}
+
+fn key_file(dir: &TempDir, member: usize) -> String {
+    dir.path().join(format!("key-{member}")).to_str().unwrap().to_owned()
+}
 
 /// A group, and the directory of its sockets, its state and its trace.
 pub struct Group {
@@ -16,32 +28,61 @@ pub struct Group {
     places: Vec<Place>,
     names: Vec<String>,
     args: Vec<String>,
+    is_sealed: bool,
     dir: TempDir,
 }
 
 impl Group {
-    /// Members on loopback, at ports that are free.
+    /// Members on loopback, at ports that are free, each with a key of its own.
     pub fn start(members: usize, args: &[&str]) -> Self {
-        let free: Vec<UdpSocket> = (0..members).map(|_| UdpSocket::bind(("127.0.0.1", 0)).unwrap()).collect();
-        let names = free.iter().map(|socket| socket.local_addr().unwrap().to_string()).collect();
-        drop(free);
-        Self::at(vec![Place::default(); members], names, args)
+        Self::at(vec![Place::default(); members], free_names(members), args)
     }
 
-    /// Members in these networks, by these names.
+    /// The same without keys.
+    pub fn in_clear(members: usize, args: &[&str]) -> Self {
+        let names = free_names(members);
+        Self::of(names.join(","), vec![Place::default(); members], names, args, tempfile::tempdir().unwrap())
+    }
+
+    /// Members in these networks, by these names, each with a key of its own.
     pub fn at(places: Vec<Place>, names: Vec<String>, args: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let list = dir.path().join("group");
+        let lines = names.iter().enumerate().map(|(member, name)| {
+            let made = command(CISTERN, &["key", "new", &key_file(&dir, member)]).output().unwrap();
+            assert!(made.status.success(), "{}", said(&made));
+            let secret = fs::read_to_string(key_file(&dir, member)).unwrap();
+            format!("{name} {}\n", SecretKey::from_text(&secret, Role::Agent).unwrap().public().to_text(Role::Agent))
+        });
+        fs::write(&list, lines.collect::<String>()).unwrap();
+        Self::of(list.to_str().unwrap().to_owned(), places, names, args, dir)
+    }
+
+    fn of(list: String, places: Vec<Place>, names: Vec<String>, args: &[&str], dir: TempDir) -> Self {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let peers = names.iter().map(|_| None).collect();
-        let mut group = Self { list: names.join(","), peers, places, names, args, dir: tempfile::tempdir().unwrap() };
+        let (peers, is_sealed) = (names.iter().map(|_| None).collect(), list.contains('/'));
+        let mut group = Self { list, peers, places, names, args, is_sealed, dir };
         (0..group.names.len()).for_each(|member| group.start_member(member));
         group
+    }
+
+    /// By what a member speaks: its key, or none.
+    pub fn key_options(&self, member: usize) -> Vec<String> {
+        if self.is_sealed { vec!["--key-file".to_owned(), key_file(&self.dir, member)] } else { vec!["--insecure".to_owned()] }
+    }
+
+    /// A member's name.
+    pub fn name(&self, member: usize) -> &str {
+        &self.names[member]
     }
 
     /// Starts a member, again if it was ended.
     pub fn start_member(&mut self, member: usize) {
         let socket = self.socket(member);
         let (list, me) = (self.list.clone(), self.names[member].clone());
-        let mut args = vec!["peer", "--insecure", "--json", "--group", &list, "--me", &me, "--socket", &socket];
+        let key = self.key_options(member);
+        let mut args = vec!["peer", "--json", "--group", &list, "--me", &me, "--socket", &socket];
+        args.extend(key.iter().map(String::as_str));
         let state = self.dir.path().join(format!("state-{member}"));
         for arg in &self.args {
             args.push(if arg == "STATE" { state.to_str().unwrap() } else { arg });

@@ -9,6 +9,7 @@ mod holders;
 mod report;
 mod reserve;
 mod resolve;
+mod sealing;
 mod status;
 
 pub(crate) use status::member_of;
@@ -29,6 +30,7 @@ use clap::Args;
 use daemon::PeerServices;
 use holders::Holders;
 use reserve::Reserve;
+use sealing::SealedNode;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -41,6 +43,9 @@ const PEER_HELP: &str = "\
 Each host of the group runs one. A command on any of them takes a lock by `cistern lock --group`; a majority of the members must be up. No server takes part, \
 and nothing is on disk, unless --state says so.
 
+Datagrams are sealed with the keys of the hosts: the list is a file, the same on each of them, with a member a line and its public key behind it (`cistern key \
+new` makes a host's key, `cistern key show` shows it). Without keys it takes --insecure.
+
 A member that starts takes no part until what it may have forgotten has ended: 1 % and 1 ms longer than the lease, with the default settings. Asked to end by \
 a signal it ends its programs' connections, and hands over what they held when none of them can act any more.
 
@@ -48,14 +53,15 @@ Lease, drift, list and number must be the same at all members; what differs is r
 all members, and start them with the new list and a larger number.
 
 Examples:
+  cistern peer --group /etc/cistern/group
+  cistern peer --group /etc/cistern/group --state /var/lib/cistern/peer
+  cistern peer status --group /etc/cistern/group
+  cistern lock --group /etc/cistern/group nightly -- ./backup.sh
   cistern peer --insecure --group a:7312,b:7312,c:7312
-  cistern peer --insecure --group a:7312,b:7312,c:7312 --state /var/lib/cistern/peer
-  cistern peer status --group a:7312,b:7312,c:7312
-  cistern lock --group a:7312,b:7312,c:7312 nightly -- ./backup.sh
 
 Exit status:
   0   ended by a signal
-  1   an address or the control socket cannot be used
+  1   an address, the control socket or a key cannot be used
   2   wrong usage or settings
   70  a defect of cistern itself
   74  the state directory cannot be written";
@@ -66,7 +72,7 @@ Exit status:
 pub(crate) struct Peer {
     #[command(subcommand)]
     command: Option<PeerCommand>,
-    /// The members of the group, in their order (host:port,...), or a file with one a line; without a port it is 7312
+    /// The members of the group, in their order (host:port,...), or a file with one a line, its key behind it; without a port it is 7312
     #[arg(long, value_parser = GroupList::parse, required = true, value_name = "MEMBERS")]
     group: Option<GroupList>,
     /// Which of them this is, as the list names it; else the one with an address of this host
@@ -91,7 +97,7 @@ pub(crate) struct Peer {
     /// the list
     #[arg(long, value_name = "SOCKET")]
     socket: Option<PathBuf>,
-    /// Speak in clear, with everybody who can send datagrams to the members
+    /// Speak in clear, with everybody who can send datagrams to the members: for a list without keys
     #[arg(long)]
     insecure: bool,
     /// Most locks that are known at once
@@ -113,7 +119,7 @@ const LINE_MAX: usize = 4_096;
 
 impl Run for Peer {
     fn takes(below: &[&str]) -> &'static [&'static str] {
-        if below.is_empty() { &["json", "pcap"] } else { PeerCommand::takes(below) }
+        if below.is_empty() { &["json", "key_file", "pcap"] } else { PeerCommand::takes(below) }
     }
 
     fn is_daemon(&self) -> bool {
@@ -131,10 +137,15 @@ impl Run for Peer {
 
 /// Runs a member until it is asked to end.
 fn serve(args: &Peer, group: &GroupList, ctx: &Ctx) -> Result<(), Failure> {
-    if !args.insecure {
-        return Err(Failure::usage(
-            "datagrams of a group are not sealed: give --insecure, with which everybody who can send datagrams to the members takes part",
-        ));
+    match (group.keys().is_empty(), args.insecure) {
+        (true, false) => {
+            return Err(Failure::usage(
+                "the list has no keys: write each member's behind it (`cistern key show` there), or give --insecure, with which everybody who \
+                 can send datagrams to the members takes part",
+            ));
+        }
+        (false, true) => return Err(Failure::usage("the list has keys: --insecure would not use them")),
+        _ => {}
     }
     let internal = |e: &dyn std::error::Error| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string());
     capture::start(ctx.options().pcap.as_deref())?;
@@ -176,8 +187,9 @@ fn serve(args: &Peer, group: &GroupList, ctx: &Ctx) -> Result<(), Failure> {
     };
     let name = format!("peer {}", group.members()[usize::from(me)]);
     let options = LoopOptions { name, tap: capture::tap(), ..LoopOptions::default() };
-    let mut event_loop = EventLoop::new(vec![port], Owned(Node::new(member)), daemon, clock, options)
-        .map_err(|e| Failure::new("ADDRESS", EXIT_FAILED, e.to_string()))?;
+    let node = SealedNode::new(Node::new(member), group, me, ctx.options().key_file.as_deref())?;
+    let mut event_loop =
+        EventLoop::new(vec![port], Owned(node), daemon, clock, options).map_err(|e| Failure::new("ADDRESS", EXIT_FAILED, e.to_string()))?;
     let handle = event_loop.handle();
     // It waits for it, and lives as long as the process.
     let _ = give.send(handle.clone());
@@ -217,9 +229,15 @@ fn announce(json: bool, group: &GroupList, me: u8, listen: SocketAddr, socket: &
     if json {
         let shown = socket.to_string_lossy();
         let wait_ms = millis(terms.restart_wait());
-        return show::json(&json!({ "ready": true, "me": member.to_string(), "listen": listen, "socket": shown, "starts_in_ms": wait_ms }));
+        let sealed = !group.keys().is_empty();
+        let ready = json!({
+            "ready": true, "me": member.to_string(), "listen": listen, "sealed": sealed, "socket": shown, "starts_in_ms": wait_ms
+        });
+        return show::json(&ready);
     }
-    log::warn!("in clear: everybody who can send datagrams to {listen} takes part (--insecure)");
+    if group.keys().is_empty() {
+        log::warn!("in clear: everybody who can send datagrams to {listen} takes part (--insecure)");
+    }
     log::info!("member {member} of the group {group}: listening on {listen}, control socket {}", socket.display());
     log::info!("takes part in {:?}: until then what an earlier process may have promised holds", terms.restart_wait());
     Ok(())

@@ -10,6 +10,7 @@ use super::holders::{Granted, Holders, LockRequest};
 use super::report::{locks, report};
 use super::reserve::{Reserve, Waking};
 use super::resolve::Found;
+use super::sealing::SealedNode;
 use crate::commands::agent::run::shares_clocks;
 use crate::execute::EXIT_FAILED;
 use crate::group::GroupList;
@@ -66,7 +67,7 @@ impl ControlHandler for Inbox {
     }
 }
 
-impl Services<Node> for PeerServices {
+impl Services<SealedNode> for PeerServices {
     fn register(&mut self, registry: &Registry, handle: &Handle) -> io::Result<()> {
         if let Some(waking) = self.waking.take() {
             waking.wakes(handle.clone());
@@ -74,7 +75,7 @@ impl Services<Node> for PeerServices {
         self.control.as_mut().map_or(Ok(()), |control| control.register(registry, 0))
     }
 
-    fn on_ready(&mut self, node: &mut Node, now: Instant, token: Token) {
+    fn on_ready(&mut self, node: &mut SealedNode, now: Instant, token: Token) {
         let mut inbox = Inbox::default();
         if let Some(control) = &mut self.control {
             control.on_ready(token, &mut inbox);
@@ -90,7 +91,13 @@ impl Services<Node> for PeerServices {
         }
     }
 
-    fn after_turn(&mut self, node: &mut Node, now: Instant) -> ControlFlow<()> {
+    fn after_turn(&mut self, node: &mut SealedNode, now: Instant) -> ControlFlow<()> {
+        while let Some(member) = node.poll_unopened() {
+            self.trouble(
+                member,
+                "what comes from there does not open: it has another key in its list, or none, or is not that member".to_owned(),
+            );
+        }
         node.set_wall_clock(now, wall_us());
         for Found { member, address } in self.found.try_iter() {
             log::info!("{}: at {address}", self.group.members()[usize::from(member)]);
