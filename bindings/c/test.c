@@ -21,6 +21,13 @@ static int failed_with(int result, const cistern *connection, const char *code) 
     return result < 0 && !strcmp(cistern_code(connection), code);
 }
 
+/* Waits for an event, and passes over others: a lease that was renewed late on a busy machine. */
+static void comes(cistern *connection, uint64_t hold, uint64_t object, const char *what, struct cistern_event *event) {
+    do
+        CHECK(cistern_next_event(connection, 20000, event) == 1);
+    while (event->hold != hold || event->object != object || strcmp(event->what, what));
+}
+
 static void files(void) {
     static char every[70000];
     void *data;
@@ -65,9 +72,7 @@ static void locks(void) {
     CHECK(cistern_write(one, "/c/report", "mine", 4, NULL, &lock, NULL) == 0);
     snprintf(evict, sizeof evict, "%s admin evict one --control %s >/dev/null", getenv("CISTERN_TEST_PROGRAM"), getenv("CISTERN_TEST_CONTROL"));
     CHECK(system(evict) == 0);
-    CHECK(cistern_next_event(one, 20000, &event) == 1 && event.hold == lock.hold);
-    while (strcmp(event.what, "lost"))
-        CHECK(cistern_next_event(one, 20000, &event) == 1);
+    comes(one, lock.hold, 0, "lost", &event);
     CHECK(!cistern_is_valid(one, &lock));
     CHECK(failed_with(cistern_write(one, "/c/report", "stale", 5, NULL, &lock, NULL), one, "STALE_GUARD"));
     CHECK(cistern_lock(two, "/c/job", 20000, &other) == 0 && other.token > lock.token);
@@ -78,11 +83,12 @@ static void watches(void) {
     struct cistern_event event;
     uint64_t dir, member, first;
     CHECK(cistern_watch(one, "/c", &dir) == 0);
-    CHECK(cistern_next_event(one, 20000, &event) == 1 && event.object == dir && !strcmp(event.what, "certain"));
+    comes(one, 0, dir, "certain", &event);
     first = event.version;
     CHECK(cistern_next_event(one, 10, &event) == 0);
     CHECK(cistern_join(two, "/c/me", "10.0.0.1:80", 11, &member) == 0);
-    CHECK(cistern_next_event(one, 20000, &event) == 1 && event.version > first && !strcmp(event.what, "changed"));
+    comes(one, 0, dir, "changed", &event);
+    CHECK(event.version > first);
     CHECK(cistern_leave(two, member) == 0 && cistern_unwatch(one, dir) == 0);
     CHECK(cistern_join(two, "/c/me", "", 0, &member) == 0);
     cistern_close(two);

