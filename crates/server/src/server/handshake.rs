@@ -225,7 +225,7 @@ impl Server {
         }
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# What is sent without a session MUST be limited in rate.
-        if !self.challenges.allow(self.now) {
+        if !self.challenges.allow(self.now, path.remote, &self.cookies) {
             self.drop_datagram(path, Dropped::RateLimited);
             return false;
         }

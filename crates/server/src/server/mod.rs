@@ -49,7 +49,6 @@ use crate::server::lifecycle::Pending;
 use crate::server::long::LongSessions;
 use crate::server::presence::Removals;
 use crate::server::rights::Withdrawals;
-use crate::server::status::challenges;
 use crate::server::warnings::Warnings;
 use crate::sessions::grace::Grace;
 use crate::sessions::half_open::{HalfOpen, HalfOpens};
@@ -59,7 +58,7 @@ use crate::sessions::{SessionKey, Sessions};
 use crate::stats::{Dropped, Stats};
 use crate::store::{AfterCommit, StoreCache};
 use crate::transport::Transport;
-use crate::transport::validation::{Cookies, Rate};
+use crate::transport::validation::{AnswerRate, Cookies, Rate};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -147,7 +146,7 @@ pub struct Server {
     rng: Rng,
     // Handshakes and strangers.
     cookies: Cookies,
-    challenges: Rate,
+    challenges: AnswerRate,
     /// How often the fullness of the table of sessions makes the server ask who is still there.
     probes: Rate,
     hints: Rate,
@@ -228,7 +227,7 @@ impl Server {
             wall: Wall { read_at: now, unix_ns },
             cookies: Cookies::new(&mut rng, config.cookie_life),
             probes: Rate::new(now, config.rto_floor(), 1),
-            challenges: challenges(now, &config),
+            challenges: AnswerRate::new(now, config.challenges_per_second),
             hints: Rate::new(now, config.hint_interval, 1),
             warnings: Warnings::default(),
             gate: None,

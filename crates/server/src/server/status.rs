@@ -17,7 +17,7 @@ use crate::sessions::grace::Grace;
 pub use crate::share::Used;
 use crate::stats::Stats;
 use crate::store::{AccountRecord, Counter, Memory, PrincipalRecord};
-use crate::transport::validation::Rate;
+use crate::transport::validation::{AnswerRate, Rate};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -331,7 +331,7 @@ impl Server {
             server.config.freed_per_turn = config.freed_per_turn;
             if server.config.challenges_per_second != config.challenges_per_second {
                 server.config.challenges_per_second = config.challenges_per_second;
-                server.challenges = challenges(now, config);
+                server.challenges = AnswerRate::new(now, config.challenges_per_second);
             }
             if server.config.hint_interval != config.hint_interval {
                 server.config.hint_interval = config.hint_interval;
@@ -339,9 +339,4 @@ impl Server {
             }
         });
     }
-}
-
-/// How often the server answers addresses that have not proven themselves.
-pub(crate) fn challenges(now: Instant, config: &Config) -> Rate {
-    Rate::new(now, Duration::from_secs(1) / config.challenges_per_second, config.challenges_per_second.div_ceil(100))
 }

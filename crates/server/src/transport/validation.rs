@@ -5,8 +5,10 @@
 //! incarnation, its address and port, and the number of the handshake. Implements `wire-spec.md` sections 3.5 and 11.6.
 //! Invariants: no state is kept for a cookie; it is good for one agent, one address, one handshake and [`crate::Config::cookie_life`]; its
 //! moment orders handshakes of one agent.
-//! Over any span no more answers without a session are allowed than it has intervals, plus the burst.
+//! Over any span no more answers without a session are allowed than it has intervals, plus the burst. A flood from one host leaves half of the
+//! burst to others.
 
+use crate::ids::Owner;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Path, Rng};
@@ -75,6 +77,18 @@ impl Cookies {
         (age <= self.life).then_some(CookieTime(made))
     }
 
+    /// A number of a host, which nobody else can foresee.
+    fn mark(&self, host: Owner) -> u64 {
+        let mut hasher = SipHasher24::new_with_key(&self.key);
+        // Shorter than what a tag is made of: no tag tells a mark.
+        match host {
+            Owner::V4(ip) => hasher.write(&ip),
+            Owner::V6(net) => hasher.write(&net),
+            Owner::Server | Owner::Key(_) => {}
+        }
+        hasher.finish128().h1
+    }
+
     fn tag(&self, made: u64, remote: SocketAddr, hello: &Hello<'_>) -> [u8; 16] {
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# A cookie MUST bind the agent's identity and incarnation, its address and port, the handshake and the time, and expire.
@@ -114,8 +128,7 @@ impl Rate {
 
     /// Takes the right to send one answer, if there is one.
     pub(crate) fn allow(&mut self, now: Instant) -> bool {
-        self.credit = (self.credit + now.since(self.last)).min(self.burst);
-        self.last = self.last.max(now);
+        self.refill(now);
         match self.credit.checked_sub(self.interval) {
             Some(left) => {
                 self.credit = left;
@@ -123,6 +136,50 @@ impl Rate {
             }
             None => false,
         }
+    }
+
+    /// Whether half of what can be saved up is there.
+    fn is_half_full(&mut self, now: Instant) -> bool {
+        self.refill(now);
+        self.credit >= self.burst / 2
+    }
+
+    fn refill(&mut self, now: Instant) {
+        self.credit = (self.credit + now.since(self.last)).min(self.burst);
+        self.last = self.last.max(now);
+    }
+}
+
+/// Shares of the rate of answers: hosts whose marks are equal but for this have one in common. A host's own share is the rate by
+/// [`SHARE`], so that it takes a flood from so many hosts to leave nothing to others.
+const SHARES: usize = 512;
+const SHARE: u32 = 64;
+
+/// How often addresses are answered that have not proven themselves: all together, and each host as often as it asks until half of what was
+/// saved up is gone, then as its share. The shares are as many as ever: no flood of forged addresses fills a table.
+#[derive(Debug)]
+pub(crate) struct AnswerRate {
+    all: Rate,
+    shares: Vec<Rate>,
+}
+
+impl AnswerRate {
+    /// So many in a second, and a hundredth of it at once.
+    pub(crate) fn new(now: Instant, per_second: u32) -> Self {
+        let (interval, burst) = (Duration::from_secs(1) / per_second, per_second.div_ceil(100));
+        let shares = (0..SHARES).map(|_| Rate::new(now, interval * SHARE, burst / SHARE)).collect();
+        Self { all: Rate::new(now, interval, burst), shares }
+    }
+
+    /// Takes the right to send one answer to `remote`, if there is one.
+    pub(crate) fn allow(&mut self, now: Instant, remote: SocketAddr, cookies: &Cookies) -> bool {
+        #[expect(clippy::cast_possible_truncation, reason = "any part of a keyed hash")]
+        let share = cookies.mark(Owner::of(remote)) as usize % SHARES;
+        //= wire-spec.md#11-6-sessions-handshake-and-paths
+        //# Senders of one host (an IPv4 address, an IPv6 /64) SHOULD NOT use up what may be sent to others.
+        // Also while there is enough for all: who has asked much has little of a share when there is not.
+        let own = self.shares[share].allow(now);
+        (own || self.all.is_half_full(now)) && self.all.allow(now)
     }
 }
 
@@ -265,6 +322,34 @@ mod tests {
         let year = 365 * 86_400 * 1_000_000_000;
         assert!((1..=4).any(|seed| moment(seed).abs_diff(at(5).boot_ns) > year));
         assert_ne!(moment(1), moment(2));
+    }
+
+    //= wire-spec.md#11-6-sessions-handshake-and-paths
+    //= type=test
+    //# Senders of one host (an IPv4 address, an IPv6 /64) SHOULD NOT use up what may be sent to others.
+    /// From two ports of one address, or two addresses of a /64, each asks as often as all may be answered; others ask now and then.
+    #[test]
+    fn flood_from_one_host_leaves_others_their_answers() {
+        for flood in [["192.0.2.7:1", "192.0.2.7:2"], ["[2001:db8::7]:1", "[2001:db8::8:0:0:9]:1"]] {
+            let (jar, mut rate, flood) = (cookies(1), AnswerRate::new(at(0), 1_000), flood.map(address));
+            let mut flooded = 0;
+            for ms in 0..1_000 {
+                flooded += flood.iter().filter(|from| rate.allow(at(ms), **from, &jar)).count();
+                if ms % 100 == 99 {
+                    let other = SocketAddr::from(([198, 51, 100, 7], 9));
+                    assert!(rate.allow(at(ms), other, &jar), "at {ms} ms");
+                }
+            }
+            assert!(flooded > 950, "what others leave is its own: {flooded}");
+        }
+    }
+
+    #[test]
+    fn floods_from_everywhere_are_answered_no_more_often_than_all_may_be() {
+        let (jar, mut rate) = (cookies(1), AnswerRate::new(at(0), 1_000));
+        let hosts = (0..20_000_u32).map(|n| SocketAddr::from((n.to_be_bytes(), 1)));
+        let answered = hosts.enumerate().filter(|(n, host)| rate.allow(at(*n as u64 / 20), *host, &jar)).count();
+        assert!((1_000..=1_010).contains(&answered), "{answered}");
     }
 
     #[test]

@@ -245,6 +245,22 @@ fn challenges_are_limited_in_rate() {
 }
 
 #[test]
+fn hellos_of_one_host_use_up_no_other_hosts_challenges() {
+    let mut world = World::with(Config { challenges_per_second: 1_000, ..Config::default() });
+    let mut flood = Peer::new(1);
+    for n in 2..6 {
+        for _ in 0..100 {
+            let hello = flood.hello(&[]);
+            world.send(&mut flood, &[hello.into()]);
+        }
+        assert!((1..=10).contains(&world.got(&flood).len()));
+        world.cookie(&mut Peer::new(n));
+        world.tick(ms(5));
+    }
+    assert!(world.server.stats().dropped(Dropped::RateLimited) > 300);
+}
+
+#[test]
 fn hello_with_an_overlong_label_cookie_or_list_is_dropped() {
     let mut world = World::new();
     let mut peer = Peer::new(1);

@@ -31,6 +31,7 @@ mod rights;
 mod rights_model;
 mod rotating;
 mod sealed;
+mod sealed_insider;
 mod sealed_shares;
 mod seen;
 mod shares;
