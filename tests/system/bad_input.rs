@@ -1,6 +1,7 @@
 //! Bad input of every kind: one clear line, a documented exit status, nothing lost.
 
 use cistern_testkit::{Agent, CISTERN, CISTERND, Server, command, said};
+use cistern_wire::is_printable;
 use serde_json::json;
 use std::fs;
 use std::io::Read;
@@ -115,4 +116,56 @@ fn idle_connections_to_the_host_agent_give_way_and_those_that_hold_a_lock_do_not
     first.read_to_string(&mut told).unwrap();
     assert!(told.contains("BUSY") && told.contains("idle longest"), "{told}");
     others[299].ok(json!({ "op": "ping" }));
+}
+
+/// Names, labels, targets of links and attributes of others, and the words of the caller: with escape sequences, and with characters that
+/// change the order of what is shown, or hide.
+#[test]
+fn no_name_of_others_writes_to_the_terminal_or_the_log() {
+    const EVIL: &str = "n\u{1b}[31m\u{7}\u{9b}2J\u{202e}\u{200b}\u{2028}\re";
+    let server = Server::kept(false, &[]);
+    let (dir, file, link) = (format!("/d{EVIL}"), format!("/d{EVIL}/f{EVIL}"), format!("/l{EVIL}"));
+    server.ok(&["mkdir", &dir]);
+    server.ok(&["touch", &file]);
+    server.ok(&["ln", "-s", EVIL, &link]);
+    server.ok(&["xattr", "set", &file, &format!("user.{EVIL}"), EVIL]);
+    let mut holder = Agent::start(&server, EVIL);
+    holder.lock(&file);
+    let (control, missing, local) = (server.control().to_str().unwrap(), format!("/m{EVIL}"), server.dir.path().join(format!("to{EVIL}")));
+    // The directory to export to is a file.
+    fs::write(&local, "").unwrap();
+    let local = local.to_str().unwrap();
+    let shown: [&[&str]; 16] = [
+        &["ls", "/"],
+        &["ls", "-l", &dir],
+        &["stat", &link],
+        &["stat", &file],
+        &["xattr", "list", &file],
+        &["locks"],
+        &["lock", "--try", &file, "--", "true"],
+        &["admin", "sessions", "--control", control],
+        &["admin", "evict", EVIL, "--control", control],
+        &["cat", &missing],
+        &["rm", &missing],
+        &["rmdir", &dir],
+        &["mkdir", &dir],
+        &["export", &dir, local],
+        &["put", local, &missing, EVIL],
+        &[EVIL],
+    ];
+    let (mut names, mut failures) = (0, 0);
+    for args in shown {
+        for json in [&[][..], &["--json"]] {
+            let output = server.cistern(&[json, args].concat());
+            for bytes in [&output.stdout, &output.stderr] {
+                let text = std::str::from_utf8(bytes).unwrap();
+                assert!(text.chars().all(|c| c == '\n' || is_printable(c)), "{args:?} {json:?}: {text:?}");
+                names += usize::from(text.contains("[31m"));
+            }
+            failures += usize::from(!output.status.success());
+        }
+    }
+    assert!(names >= 24 && failures >= 14, "{names} tell the name, {failures} fail");
+    let log = fs::read_to_string(server.log()).unwrap();
+    assert!(log.contains("[31m") && log.chars().all(|c| c == '\n' || is_printable(c)), "{log:?}");
 }

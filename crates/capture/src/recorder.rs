@@ -272,9 +272,17 @@ mod tests {
     fn a_new_capture_is_for_its_owner_alone() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("own.pcap");
+        let (path, outside) = (dir.path().join("own.pcap"), dir.path().join("outside"));
+        // Also where anybody may read and write one that is there.
+        std::fs::write(&path, "old").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
         Recorder::create(&path).unwrap().finish();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&outside, "kept").unwrap();
+        std::os::unix::fs::symlink(&outside, &path).unwrap();
+        assert!(Recorder::create(&path).unwrap_err().to_string().contains("symbolic link"));
+        assert_eq!(std::fs::read(&outside).unwrap(), b"kept");
     }
 
     #[test]

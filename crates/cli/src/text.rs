@@ -165,5 +165,7 @@ mod tests {
     #[test]
     fn a_name_cannot_write_to_the_terminal() {
         assert_eq!(Text(b"a\x1b[31m\xff".to_vec()).to_string(), "a\\x1b[31m\\xff");
+        // Nor turn the order of what stands beside it, nor be another that looks the same.
+        assert_eq!(Text("a\u{202e}b\u{200b}".as_bytes().to_vec()).to_string(), "a\\xe2\\x80\\xaeb\\xe2\\x80\\x8b");
     }
 }

@@ -140,11 +140,21 @@ mod tests {
         let (own, outside) = (dir.path().join("own"), dir.path().join("outside"));
         drop(Identity::durable(&own).unwrap());
         assert_eq!(fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o700);
-        fs::write(&outside, "kept").unwrap();
-        fs::remove_file(own.join("agent")).unwrap();
-        symlink(&outside, own.join("agent")).unwrap();
-        assert!(Identity::durable(&own).unwrap_err().to_string().contains("symbolic link"));
-        assert_eq!(fs::read_to_string(&outside).unwrap(), "kept");
+        // What would be an identity, and what would be a lock.
+        fs::copy(own.join("agent"), &outside).unwrap();
+        let kept = fs::read_to_string(&outside).unwrap();
+        for name in ["agent", "lock"] {
+            let (path, aside) = (own.join(name), own.join("aside"));
+            fs::rename(&path, &aside).unwrap();
+            symlink(&outside, &path).unwrap();
+            assert!(Identity::durable(&own).is_err_and(|error| error.is_state_directory()), "{name}");
+            assert_eq!(fs::read_to_string(&outside).unwrap(), kept);
+            fs::rename(&aside, &path).unwrap();
+        }
+        drop(Identity::durable(&own).unwrap());
+        for name in ["agent", "lock"] {
+            assert_eq!(fs::metadata(own.join(name)).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
+        }
         fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).unwrap();
         assert!(Identity::durable(&own).unwrap_err().to_string().contains("chmod go-w"));
     }

@@ -1,18 +1,21 @@
 //! The sealed mode: under one ephemeral key one text is sent, the server's version is the highest that both speak, and what anybody can say
 //! who knows the server's key ends nothing.
 
-use super::script::{server, stat};
+use super::script::{opened, server, stat};
 use crate::config::Config;
 use crate::{Agent, Identity, Keys};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cistern_link::{Instant, Machine as _, Path};
 use cistern_seal::handshake::Responder;
-use cistern_seal::{Cipher, Entropy, FirstCheck, Psk, SecretKey};
+use cistern_seal::record::Chain;
+use cistern_seal::{Cipher, Entropy, FirstCheck, Psk, Sealer, SecretKey, SessionKeys};
+use cistern_wire::limits::DATAGRAM_MIN;
 use cistern_wire::sealed::{
     MAC_LEN, SealedChallenge, SealedDatagram, SealedHandshake, SealedKind, SealedOpen, SealedRefusal, SealedRefuse, SealedWelcome,
     WelcomePayload, Zeros, prologue,
 };
-use cistern_wire::{AgentId, Form, SessionId, welcome_payload_sample};
+use cistern_wire::{AgentId, Direction, Form, Header, Message, Packer, SessionId, welcome_payload_sample};
 
 fn server_key() -> SecretKey {
     SecretKey::from_bytes([2; 32])
@@ -87,13 +90,25 @@ impl Shaking {
 
     /// Answers OPEN by a session in this version.
     fn welcome(&mut self, open: &SealedOpen, bytes: &[u8], version: u8) {
-        let message = &bytes[SealedKind::Open.message().unwrap()];
-        let (read, _) = Responder::open(&server_key(), Entropy::from_bytes([9; 32]), &prologue(bytes).unwrap(), message).unwrap();
-        let payload = WelcomePayload { version, ..welcome_payload_sample() };
-        let (message, _) = read.answer(&Psk::none(), &payload.padded()).unwrap();
-        let (ephemeral, payload) = message.split_first_chunk().unwrap();
-        let (handshake, echo) = (open.handshake, packet(bytes));
-        self.say(SealedWelcome { handshake, echo, ephemeral: *ephemeral, payload: payload.try_into().unwrap() });
+        self.say(welcome(open, bytes, version, 9).0);
+    }
+
+    /// A datagram of the server in the session of the sample, sealed by these keys; until when the agent then has a lease.
+    fn record(&mut self, chain: &Chain, message: &Message<'_>) -> Option<Instant> {
+        self.sent += 1;
+        let header = Header { from_server: true, session: welcome_payload_sample().session, packet: self.sent };
+        let (mut bytes, now) = (Vec::new(), self.now());
+        let mut packer = Packer::of_form(&mut bytes, header, DATAGRAM_MIN, Form::Record);
+        assert!(packer.push(message));
+        packer.finish();
+        let keys = SessionKeys::new(chain, Direction::Server, now.uptime());
+        Sealer::Sealed(Box::new(keys)).seal(&mut Cipher::default(), now.uptime(), &mut bytes);
+        self.agent.handle_datagram(now, Path::to(server(1)), &bytes);
+        self.agent.view(now).valid_until
+    }
+
+    fn not_authentic(&self) -> u64 {
+        self.agent.drops().iter().find(|(name, _)| *name == "not_authentic").map_or(0, |(_, count)| count)
     }
 
     /// The form of what is sent now.
@@ -103,6 +118,17 @@ impl Shaking {
         self.agent.poll_transmit(now, &mut buf)?;
         Form::named(&buf)
     }
+}
+
+/// The server's answer to OPEN, under an ephemeral key made of `ephemeral`, and what its keys follow from.
+fn welcome(open: &SealedOpen, bytes: &[u8], version: u8, ephemeral: u8) -> (SealedWelcome, Chain) {
+    let message = &bytes[SealedKind::Open.message().unwrap()];
+    let (read, _) = Responder::open(&server_key(), Entropy::from_bytes([ephemeral; 32]), &prologue(bytes).unwrap(), message).unwrap();
+    let payload = WelcomePayload { version, ..welcome_payload_sample() };
+    let (message, chain) = read.answer(&Psk::none(), &payload.padded()).unwrap();
+    let (ephemeral, payload) = message.split_first_chunk().unwrap();
+    let (handshake, echo) = (open.handshake, packet(bytes));
+    (SealedWelcome { handshake, echo, ephemeral: *ephemeral, payload: payload.try_into().unwrap() }, chain)
 }
 
 fn packet(datagram: &[u8]) -> u64 {
@@ -212,4 +238,35 @@ fn refusal_that_anybody_can_make_puts_off_and_ends_nothing() {
         shaking.welcome(&open, &bytes, 1);
         assert_eq!(shaking.form(), Some(Form::Record), "{reason:?}");
     }
+}
+
+//= wire-spec.md#11-8-security
+//= type=test
+//# Agent and server of a sealed session MUST each prove who they are; a key shared by several MUST be documented as one domain of trust.
+//= docs/sealed.md#records-form-1
+//= type=test
+//# A record that does not open MUST change nothing but counters: it is not answered, moves no address and is not logged.
+#[test]
+fn who_has_not_the_servers_key_opens_and_renews_nothing_and_the_server_is_heard_after_it() {
+    let mut shaking = Shaking::new();
+    let asked = shaking.ask();
+    shaking.challenge(asked, 5);
+    let (open, bytes) = shaking.open(0);
+    let (first, chain) = welcome(&open, &bytes, 1, 9);
+    let (other, other_chain) = welcome(&open, &bytes, 1, 8);
+    // Somebody on the path has seen these and knows the server's public key, but cannot read what the agent wrote to it.
+    let (mut key, mut lease) = (first, first);
+    key.ephemeral[0] ^= 1;
+    lease.payload[40] ^= 1;
+    for forged in [key, lease, SealedWelcome { ephemeral: other.ephemeral, ..first }, SealedWelcome { payload: other.payload, ..first }] {
+        shaking.say(forged);
+        assert_eq!((shaking.form(), shaking.agent.view(shaking.now()).session), (None, None));
+    }
+    assert_eq!(shaking.not_authentic(), 4);
+    shaking.say(first);
+    assert_eq!(shaking.form(), Some(Form::Record), "the server's own is taken");
+    // Nor is what comes in the session under other keys an answer, though all else is right in it.
+    let answer = opened(1, &[]);
+    assert_eq!((shaking.record(&other_chain, &answer), shaking.not_authentic()), (None, 5));
+    assert!(shaking.record(&chain, &answer).is_some());
 }

@@ -371,6 +371,18 @@ mod tests {
     }
 
     #[test]
+    fn a_cookie_of_the_gate_shows_no_uptime() {
+        let moment = |seed: u8| {
+            let cookie = Gate::new(NOW, &mut Rng::from_seed([seed; 32]), &[], 10).cookie(NOW, host(1), 1);
+            Duration::from_micros(u64::from_be_bytes(cookie[..8].try_into().unwrap()))
+        };
+        // Within a year of the clock by chance: once in 290 draws of one seed, never of four.
+        let year = Duration::from_secs(365 * 86_400);
+        assert!((1..=4).any(|seed| moment(seed).abs_diff(NOW.uptime()) > year));
+        assert_ne!(moment(1), moment(2));
+    }
+
+    #[test]
     fn a_cookie_is_taken_once_and_from_its_host() {
         let mut gate = gate();
         assert_eq!(enter(&mut gate, host(1), 1), Entered::Begun);
