@@ -20,6 +20,7 @@ mod durable;
 mod echo;
 mod failover;
 mod figures;
+mod flease;
 mod fleet;
 mod handshakes;
 mod holder;
@@ -97,7 +98,7 @@ struct Args {
     /// restart: agents, each with an address, a session and a lock (1 to 30000)
     #[arg(long, global = true, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=30_000))]
     agents: u32,
-    /// durable, peers: a directory on the disk to be measured
+    /// durable, flease, peers: a directory on the disk to be measured
     #[arg(long, global = true, value_name = "DIR", default_value = "/var/tmp")]
     dir: PathBuf,
     /// Write what each server under test sends and receives to DIR/server-1.pcap, ...; figures are then those of a server that captures
@@ -226,6 +227,8 @@ workloads! {
     Failover, free => |args, plan, progress| one(failover::run(&args.lease, plan, progress));
     /// A server that is killed and started again, until all of its agents have their locks again (P11)
     Restart, free => |args, plan, progress| one(restart::run(args.agents as usize, plan, progress));
+    /// Locks of a group without a server: messages, round trips, leases a second by groups and their size; beside a ZooKeeper ensemble
+    Flease, free => |args, plan, progress| flease::run(&args.dir, plan, progress);
     /// Explicit renewals per request, beside the law (P8)
     Renewals, pinned => |_, plan, progress| one(renewals::run(plan, progress));
     /// The same lock, durable write and read on etcd, ZooKeeper and Redis, where they are installed; idle sessions, failovers (P2)

@@ -276,6 +276,24 @@ fn agents_are_back_with_their_locks_after_a_restart() {
 }
 
 #[test]
+fn locks_without_a_server_take_the_messages_and_round_trips_of_the_paper() {
+    let report = short("flease", &[]);
+    let rows = |section: usize| report["sections"][section]["rows"].as_array().expect("a list");
+    for (members, acquire, renew) in [(3, 8.0, [8.0, 4.0]), (5, 16.0, [16.0, 8.0]), (15, 56.0, [56.0, 28.0])] {
+        for (by, renew) in ["", ", renewed by WRITE alone"].into_iter().zip(renew) {
+            let name = format!("{members} members, link 10 ms{by}");
+            let row = rows(0).iter().find(|row| load(row) == name).expect("it was measured");
+            for (figure, wanted) in [("acquire_messages", acquire), ("renew_messages", renew), ("acquire_ms", 20.0)] {
+                assert!((number(row, figure) - wanted).abs() < 0.5, "{figure}: {row}");
+            }
+        }
+    }
+    assert!(rows(0).iter().filter(|row| load(row).contains("nodes")).all(|row| number(row, "leases_s") > 0.0));
+    let ours: Vec<_> = rows(1).iter().filter(|row| load(row).starts_with("three members")).collect();
+    assert!(ours.len() == 2 && ours.iter().all(|row| number(row, "locks") > 0.0), "{:?}", rows(1));
+}
+
+#[test]
 fn impossible_option_is_refused_in_one_clear_line() {
     let output = bench(&["--rounds", "0"]);
     assert_eq!(output.status.code(), Some(2));

@@ -20,6 +20,7 @@ mod redis;
 mod zookeeper;
 
 pub(crate) use process::end_with;
+pub(crate) use zookeeper::ensemble;
 
 use crate::cases::Plan;
 use crate::figures::{Spread, count};

@@ -1,6 +1,6 @@
-//! ZooKeeper, one server, by its client.
+//! ZooKeeper, one server or an ensemble of three, by its client.
 //!
-//! Decides its configuration (defaults, one port, no administration server) and its operations: the lock recipe of its documentation (an
+//! Decides its configuration (defaults, ports of loopback, no administration server) and its operations: the lock recipe of its documentation (an
 //! ephemeral sequential node, a look at the children, the node's removal), a write, and a read of the session, which may be behind
 //! another session's write. Source: ZooKeeper's "Recipes and Solutions" and administrator's guide. Place: a peer.
 
@@ -12,6 +12,7 @@ use super::{Ask, MANY, Service, ServiceRound};
 use crate::slot::WRITTEN;
 use crate::trouble::Trouble;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
@@ -21,19 +22,24 @@ use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 /// Where Debian puts it.
 const JAR: &str = "/usr/share/java/zookeeper.jar";
+const NONE: &str = "ZooKeeper is not installed (Debian: apt-get install zookeeper): skipped.";
 /// How often a failover is tried.
 const TRIES: u32 = 5;
 /// The default tick, and the one for failovers; sessions live two of them at least.
 const TICK_MS: u32 = 2_000;
 const SHORT_TICK_MS: u32 = 200;
 const MAIN: &str = "org.apache.zookeeper.server.ZooKeeperServerMain";
+const ENSEMBLE_MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
+/// Servers of an ensemble, and how long they may take to choose a leader.
+const ENSEMBLE: usize = 3;
+const ELECTION: Duration = Duration::from_secs(60);
 
 /// ZooKeeper and a client of it.
 struct ZooKeeper {
     client: Rc<Nodes>,
     listens: String,
     runtime: Runtime,
-    process: Process,
+    processes: Vec<Process>,
 }
 
 struct Nodes {
@@ -43,16 +49,11 @@ struct Nodes {
 /// A running ZooKeeper with that tick and where it is asked; the inner error says why it is skipped.
 fn started(dir: &Path, tick_ms: u32) -> Result<Result<(Process, String), String>, Trouble> {
     let (Some(java), true) = (program("java"), Path::new(JAR).is_file()) else {
-        return Ok(Err("ZooKeeper is not installed (Debian: apt-get install zookeeper): skipped.".to_owned()));
+        return Ok(Err(NONE.to_owned()));
     };
     let (dir, listens) = (directory(dir)?, free_port()?);
     let config = dir.path().join("zoo.cfg");
-    let text = format!(
-        "tickTime={tick_ms}\ndataDir={}\nclientPort={}\nclientPortAddress={}\nadmin.enableServer=false\nmaxClientCnxns=0\n",
-        dir.path().join("data").display(),
-        listens.port(),
-        listens.ip(),
-    );
+    let text = configuration(tick_ms, &dir.path().join("data"), listens);
     fs::write(&config, text).map_err(Trouble::at("writing ZooKeeper's configuration"))?;
     let mut command = Command::new(java);
     command.args(["-cp", JAR, MAIN]).arg(config).current_dir(dir.path());
@@ -61,13 +62,51 @@ fn started(dir: &Path, tick_ms: u32) -> Result<Result<(Process, String), String>
 
 /// Starts it; the inner error says why it is skipped.
 pub(crate) fn start(dir: &Path) -> Result<Result<Box<dyn Service>, String>, Trouble> {
-    let (process, listens) = match started(dir, TICK_MS)? {
-        Ok(started) => started,
-        Err(skipped) => return Ok(Err(skipped)),
+    Ok(match started(dir, TICK_MS)? {
+        Ok((process, listens)) => Ok(connected(vec![process], listens)?),
+        Err(skipped) => Err(skipped),
+    })
+}
+
+/// Starts an ensemble; the inner error says why it is skipped.
+pub(crate) fn ensemble(dir: &Path) -> Result<Result<Box<dyn Service>, String>, Trouble> {
+    let (Some(java), true) = (program("java"), Path::new(JAR).is_file()) else {
+        return Ok(Err(NONE.to_owned()));
     };
+    let ports = (0..3 * ENSEMBLE).map(|_| free_port()).collect::<Result<Vec<_>, _>>()?;
+    let servers: String = (1..)
+        .zip(ports.chunks(3))
+        .map(|(id, ports)| format!("server.{id}={}:{}:{}\n", ports[0].ip(), ports[0].port(), ports[1].port()))
+        .collect();
+    let mut processes = Vec::new();
+    for (id, ports) in (1..).zip(ports.chunks(3)) {
+        let (dir, listens) = (directory(dir)?, ports[2]);
+        let data = dir.path().join("data");
+        let writing = |at: &Path, text: &str| fs::write(at, text).map_err(Trouble::at("writing ZooKeeper's configuration"));
+        fs::create_dir(&data).map_err(Trouble::at("making ZooKeeper's directory"))?;
+        writing(&data.join("myid"), &format!("{id}\n"))?;
+        writing(&dir.path().join("zoo.cfg"), &format!("{}initLimit=10\nsyncLimit=5\n{servers}", configuration(TICK_MS, &data, listens)))?;
+        let mut command = Command::new(&java);
+        command.args(["-cp", JAR, ENSEMBLE_MAIN]).arg(dir.path().join("zoo.cfg")).current_dir(dir.path());
+        processes.push(Process::start(command, dir, listens)?);
+    }
+    let listens: Vec<String> = ports.chunks(3).map(|ports| ports[2].to_string()).collect();
+    Ok(Ok(connected(processes, listens.join(","))?))
+}
+
+/// A client of these processes, and the nodes that it asks for.
+fn connected(processes: Vec<Process>, listens: String) -> Result<Box<dyn Service>, Trouble> {
     let runtime = asked::runtime()?;
     let opened = runtime.block_on(async {
-        let client = Client::connect(&listens).await?;
+        let begin = Instant::now();
+        let client = loop {
+            match Client::connect(&listens).await {
+                Ok(client) => break client,
+                // They have no leader yet.
+                Err(error) if begin.elapsed() > ELECTION => return Err(error),
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        };
         let lasting = CreateMode::Persistent.with_acls(Acls::anyone_all());
         for key in 0..MANY {
             client.create(&format!("/lock-{key}"), b"", &lasting).await?;
@@ -76,10 +115,23 @@ pub(crate) fn start(dir: &Path) -> Result<Result<Box<dyn Service>, String>, Trou
         Ok::<_, Error>(Nodes { client })
     });
     let client = Rc::new(opened.map_err(Trouble::starting("connecting to ZooKeeper"))?);
-    Ok(Ok(Box::new(ZooKeeper { client, listens, runtime, process })))
+    Ok(Box::new(ZooKeeper { client, listens, runtime, processes }))
+}
+
+fn configuration(tick_ms: u32, data: &Path, listens: SocketAddr) -> String {
+    format!(
+        "tickTime={tick_ms}\ndataDir={}\nclientPort={}\nclientPortAddress={}\nadmin.enableServer=false\nmaxClientCnxns=0\n",
+        data.display(),
+        listens.port(),
+        listens.ip(),
+    )
 }
 
 impl ZooKeeper {
+    fn cpu_ns(&self) -> Result<u64, Trouble> {
+        self.processes.iter().map(Process::cpu_ns).sum()
+    }
+
     /// While others are asked nobody turns the client, and its session is over after some seconds: then it gets another.
     fn connect_anew(&mut self) -> Result<(), Trouble> {
         if self.runtime.block_on(self.client.client.check_stat("/key-0")).is_err() {
@@ -116,14 +168,14 @@ impl Asked for Nodes {
 
 impl Service for ZooKeeper {
     fn name(&self) -> String {
-        "ZooKeeper".to_owned()
+        if self.processes.len() == 1 { "ZooKeeper".to_owned() } else { format!("ZooKeeper, {} servers", self.processes.len()) }
     }
 
     fn round(&mut self, ask: Ask, in_flight: usize, span: Duration) -> Result<ServiceRound, Trouble> {
         self.connect_anew()?;
-        let before = self.process.cpu_ns()?;
+        let before = self.cpu_ns()?;
         let round = asked::round(&self.runtime, &self.client, ask, in_flight, span)?;
-        Ok(ServiceRound { cpu_ns: self.process.cpu_ns()? - before, ..round })
+        Ok(ServiceRound { cpu_ns: self.cpu_ns()? - before, ..round })
     }
 }
 
