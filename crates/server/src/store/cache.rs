@@ -55,8 +55,9 @@ pub(super) const fn block_key(id: ObjectId, n: u32) -> Key {
     if n == XATTRS { Key::Xattrs(id) } else { Key::Block(id, n) }
 }
 
-/// Keys from which on the open batch is closed after a step: with those of one more it fits into a transaction of a store that bounds them.
-const BATCH_KEYS: usize = 64;
+/// Keys from which on the open batch is closed after a step: two such batches, with three keys that their last steps add, are what a store
+/// takes that bounds its transactions to 126 keys (etcd).
+const BATCH_KEYS: usize = 60;
 
 /// Something that is forgotten as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
