@@ -235,6 +235,8 @@ workloads! {
     Peers, free => |args, plan, progress| peers(args, plan, progress);
     /// Durable changes beside a bare fdatasync and the echo: latency, and rate at 1 to 256 in flight (P5)
     Durable, free => |args, plan, progress| one(durable::run(&args.dir, plan, progress));
+    /// Durable writes with the store on three etcds, where etcd is installed, beside etcd's own put and the echo (P5)
+    OnEtcd, free => |args, plan, progress| one(on_etcd(args, plan, progress));
 }
 
 fn one(section: Result<Section, Trouble>) -> Result<Vec<Section>, Trouble> {
@@ -325,6 +327,18 @@ fn peers(args: &Args, plan: &Plan, progress: &Progress) -> Result<Vec<Section>, 
 fn peers(_: &Args, _: &Plan, _: &Progress) -> Result<Vec<Section>, Trouble> {
     let note = "Skipped: built without the peers' clients. cargo run --profile dist -p cistern-bench --features peers -- peers";
     Ok(vec![Section::new("peers", "the same lock, durable write and read on other services").note(note)])
+}
+
+#[cfg(feature = "peers")]
+fn on_etcd(args: &Args, plan: &Plan, progress: &Progress) -> Result<Section, Trouble> {
+    peers::on_etcd::run(&args.dir, plan, progress)
+}
+
+/// Without etcd's client there is only word of how to get it.
+#[cfg(not(feature = "peers"))]
+fn on_etcd(_: &Args, _: &Plan, _: &Progress) -> Result<Section, Trouble> {
+    let note = "Skipped: built without etcd's client. cargo run --profile dist -p cistern-bench --features peers -- on-etcd";
+    Ok(Section::new("on-etcd", "durable writes with the store on etcd").note(note))
 }
 
 impl Workload {

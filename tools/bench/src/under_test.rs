@@ -32,7 +32,7 @@ use std::time::{Duration, SystemTime};
 const SESSIONS_MAX: u32 = 1 << 21;
 
 /// The store's id; nobody else has one like it on this machine.
-const STORE: StoreId = StoreId([0xBE; 16]);
+pub(crate) const STORE: StoreId = StoreId([0xBE; 16]);
 
 /// Serves on a free port of loopback until standard input ends; says the address in one line first.
 pub(crate) fn serve(role: Role, setup: &Setup) -> Result<(), Trouble> {
@@ -55,21 +55,40 @@ pub(crate) fn serve(role: Role, setup: &Setup) -> Result<(), Trouble> {
     }
 }
 
-/// The server on a store in a directory of its own, which goes with the process.
+/// The server on a store in a directory of its own, which goes with the process, or on one that was made on etcd.
 fn durable(clock: Clock, setup: &Setup, tap: Option<Arc<dyn Tap>>) -> Result<(), Trouble> {
     let dir = setup.store_dir.as_deref().unwrap_or(Path::new("."));
+    #[cfg(feature = "peers")]
+    if let Some(name) = dir.to_str().filter(|name| name.starts_with(cistern_store_etcd::SCHEME)) {
+        return on_etcd(name, clock, setup, tap);
+    }
     let dir = tempfile::tempdir_in(dir).map_err(Trouble::starting("making a directory for the store"))?;
     let bell = Arc::new(OnceLock::<Handle>::new());
-    let wake = Arc::clone(&bell);
     let options = Options::new(Making::New(STORE));
-    let store = DurableStore::open(dir.path(), &options, move || {
-        if let Some(handle) = wake.get() {
-            handle.wake();
-        }
-    });
+    let store = DurableStore::open(dir.path(), &options, waker(&bell));
     let store = store.map_err(Trouble::starting("opening the store"))?;
     let server = server(clock.now(), setup, false)?;
     run_server(server, Kept { store, bell }, clock, setup, tap)
+}
+
+#[cfg(feature = "peers")]
+fn on_etcd(name: &str, clock: Clock, setup: &Setup, tap: Option<Arc<dyn Tap>>) -> Result<(), Trouble> {
+    let bell = Arc::new(OnceLock::<Handle>::new());
+    let target = name.parse().map_err(|why| Trouble::Start { step: "reading the name of the store", why })?;
+    let owner = format!("bench process {}", std::process::id());
+    let store = cistern_store_etcd::EtcdStore::open(&target, &owner, waker(&bell)).map_err(Trouble::starting("opening the store"))?;
+    let server = server(clock.now(), setup, false)?;
+    run_server(server, Kept { store, bell }, clock, setup, tap)
+}
+
+/// What a store's threads call when there are events to take.
+fn waker(bell: &Arc<OnceLock<Handle>>) -> impl Fn() + Send + Sync + 'static {
+    let bell = Arc::clone(bell);
+    move || {
+        if let Some(handle) = bell.get() {
+            handle.wake();
+        }
+    }
 }
 
 fn server(now: Instant, setup: &Setup, volatile: bool) -> Result<Server, Trouble> {
@@ -222,13 +241,49 @@ impl<S: Services<Server>> Services<Server> for Sealing<S> {
     }
 }
 
-/// The store in a directory: work out, events in, until there is neither; its threads ring when there are more.
-struct Kept {
-    store: DurableStore,
+/// A store with threads of its own, which ring when there are events.
+trait Threaded {
+    fn take(&mut self, work: StoreWork);
+    fn event(&mut self) -> Option<StoreEvent>;
+    fn wants_early(&mut self, pending: usize) -> bool;
+}
+
+impl Threaded for DurableStore {
+    fn take(&mut self, work: StoreWork) {
+        self.take(work);
+    }
+
+    fn event(&mut self) -> Option<StoreEvent> {
+        self.event()
+    }
+
+    fn wants_early(&mut self, pending: usize) -> bool {
+        self.wants_early(pending)
+    }
+}
+
+#[cfg(feature = "peers")]
+impl Threaded for cistern_store_etcd::EtcdStore {
+    fn take(&mut self, work: StoreWork) {
+        self.take(work);
+    }
+
+    fn event(&mut self) -> Option<StoreEvent> {
+        self.event()
+    }
+
+    fn wants_early(&mut self, _: usize) -> bool {
+        false
+    }
+}
+
+/// Such a store: work out, events in, until there is neither.
+struct Kept<S> {
+    store: S,
     bell: Arc<OnceLock<Handle>>,
 }
 
-impl Services<Server> for Kept {
+impl<S: Threaded> Services<Server> for Kept<S> {
     fn register(&mut self, _registry: &Registry, handle: &Handle) -> io::Result<()> {
         // Registered once, so it is empty.
         let _ = self.bell.set(handle.clone());

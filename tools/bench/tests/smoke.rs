@@ -261,6 +261,20 @@ fn services_that_are_installed_are_measured_and_others_are_named() {
     }
 }
 
+#[cfg(feature = "peers")]
+#[test]
+fn writes_with_the_store_on_etcd_are_measured_beside_etcd_s_own() {
+    let report = short("on-etcd", &["--dir", env!("CARGO_TARGET_TMPDIR")]);
+    let rows = rows(&report, "on-etcd");
+    let skipped = report["sections"][0]["notes"].to_string().contains("etcd is not installed");
+    assert_eq!(rows.len(), if skipped { 0 } else { 2 }, "{report}");
+    for row in rows {
+        for figure in ["durable_p50_us", "put_p50_us", "echo_p50_us", "ratio", "per_second", "put_per_second", "rate_ratio"] {
+            assert!(number(row, figure) > 0.0, "{figure}: {row}");
+        }
+    }
+}
+
 #[test]
 fn agents_are_back_with_their_locks_after_a_restart() {
     let report = short("restart", &["--agents", "8"]);

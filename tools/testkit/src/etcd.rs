@@ -63,6 +63,17 @@ impl Etcds {
         self.members[at].clients
     }
 
+    /// Numbers of the processes that run.
+    pub fn ids(&self) -> impl Iterator<Item = u32> + '_ {
+        self.members.iter().filter_map(|member| member.process.as_ref()).map(Process::id)
+    }
+
+    /// Where all of them have their data.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
     /// Starts a member, or starts it again on its data.
     pub fn run(&mut self, at: usize) {
         let url = |address: SocketAddr| format!("http://{address}");

@@ -27,9 +27,22 @@ struct Etcd {
     process: Process,
 }
 
-struct EtcdKeys {
+/// Keys that are there, and a lease that locks are under.
+pub(super) struct EtcdKeys {
     client: Client,
     lease: i64,
+}
+
+impl EtcdKeys {
+    /// Puts the keys into the etcd at this address.
+    pub(super) async fn connect(url: String) -> Result<Self, Error> {
+        let mut client = Client::connect([url], None).await?;
+        let lease = client.lease_grant(TTL_S, None).await?.id();
+        for key in 0..MANY {
+            client.put(format!("key-{key}"), vec![0; WRITTEN], None).await?;
+        }
+        Ok(Self { client, lease })
+    }
 }
 
 /// A running etcd and where it is asked; the inner error says why it is skipped.
@@ -54,14 +67,7 @@ pub(crate) fn start(dir: &Path) -> Result<Result<Box<dyn Service>, String>, Trou
         Err(skipped) => return Ok(Err(skipped)),
     };
     let runtime = asked::runtime()?;
-    let opened = runtime.block_on(async {
-        let mut client = Client::connect([clients_url], None).await?;
-        let lease = client.lease_grant(TTL_S, None).await?.id();
-        for key in 0..MANY {
-            client.put(format!("key-{key}"), vec![0; WRITTEN], None).await?;
-        }
-        Ok::<_, Error>(EtcdKeys { client, lease })
-    });
+    let opened = runtime.block_on(EtcdKeys::connect(clients_url));
     let client = Rc::new(opened.map_err(Trouble::starting("connecting to etcd"))?);
     Ok(Ok(Box::new(Etcd { client, runtime, process })))
 }

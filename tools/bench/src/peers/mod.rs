@@ -7,13 +7,15 @@
 //! Place: a workload. Invariant: a process started here is ended here, by its process id, and its directory goes with it.
 //! Before it is measured each is asked the same until its rate no longer rises, for what a Java program has not compiled yet is slow.
 //! Leaves to others: starting them (`process`), asking each (`etcd`, `zookeeper`, `redis`), ours through its library (`library`) and by
-//! the generator of the other workloads (`ours`), sessions that only stay alive (`idle`), failovers (`failover`).
+//! the generator of the other workloads (`ours`), sessions that only stay alive (`idle`), failovers (`failover`), our store on
+//! etcd (`on_etcd`, a workload of its own).
 
 mod asked;
 mod etcd;
 mod failover;
 mod idle;
 mod library;
+pub(crate) mod on_etcd;
 mod ours;
 mod process;
 mod redis;

@@ -70,7 +70,7 @@ impl Process {
 }
 
 /// Starts what ends process `pid` and removes `dir` when this program is gone without having done so.
-fn guard(pid: u32, dir: &Path) -> Result<testkit::Process, Trouble> {
+pub(super) fn guard(pid: u32, dir: &Path) -> Result<testkit::Process, Trouble> {
     let program = env::current_exe().map_err(Trouble::at("finding this program's own file"))?;
     let mut command = Command::new(program);
     command.arg("end-with").arg(pid.to_string()).arg(dir).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
