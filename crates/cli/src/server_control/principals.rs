@@ -5,7 +5,7 @@
 
 use super::ControlRequest;
 use crate::execute::EXIT_FAILED;
-use crate::local::Failure;
+use crate::local::{Failure, millis};
 use crate::text::Text;
 use cistern_link::Instant;
 use cistern_seal::PublicKey;
@@ -103,6 +103,7 @@ fn row(row: &PrincipalRow) -> Value {
         "watches_max": row.watches.most,
         "staged": row.staged.now,
         "staged_max": row.staged.most,
+        "uncached_ms": millis(row.uncached),
         "objects": row.account.objects,
         "objects_max": row.account.objects_max,
         "bytes": row.account.bytes,

@@ -55,6 +55,11 @@ impl Standings {
         Self { held: 0, waits: 0, asked: 0, strikes: 0, remembered: false, until: Instant::new(0, 0), span: Duration::ZERO }
     }
 
+    /// For how long it gets no cache locks yet.
+    const fn struck_for(&self, now: Instant) -> Duration {
+        if self.strikes == 0 { Duration::ZERO } else { now.until_waited(self.until) }
+    }
+
     /// Takes strikes away for quiet times.
     fn forgive(&mut self, now: Instant) {
         while self.strikes > 0 && now.waited(self.until.plus(self.span)) {
@@ -193,11 +198,19 @@ impl LockTable {
     /// Whether the owner of a session is given no cache locks now.
     pub(super) fn is_struck(&mut self, now: Instant, session: u32) -> bool {
         let Some(owner) = self.owners.all.get_mut(self.table.sessions[session].owner) else { return false };
-        if owner.strikes == 0 {
-            return false;
-        }
         owner.forgive(now);
-        owner.strikes > 0 && !now.waited(owner.until)
+        !owner.struck_for(now).is_zero()
+    }
+
+    /// For how long an owner is given no cache locks yet, with sessions or without.
+    pub(crate) fn struck_for(&self, now: Instant, owner: Owner) -> Duration {
+        let kept = self.owners.all.find(owner).and_then(|(at, _)| self.owners.all.get(at));
+        kept.map_or(Duration::ZERO, |owner| owner.struck_for(now))
+    }
+
+    /// The same of the owner of a session.
+    pub(crate) fn session_struck_for(&self, now: Instant, slot: LockSlot) -> Duration {
+        self.table.session(slot).map_or(Duration::ZERO, |session| self.owner(session).struck_for(now))
     }
 
     /// How often the owner of a session is struck now.

@@ -13,7 +13,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// List agents, with the fingerprints of their keys, what they use and their rights in each realm
 ///
 /// Behind what is used stands how much may be: the agent's share of what is free now, so it shrinks while others take more; of objects and bytes
-/// the quota that an operator has set. In clear hosts have shares, and not agents.
+/// the quota that an operator has set. In clear hosts have shares, and not agents. "no cache locks for ...": it, in clear a host of its sessions, kept
+/// such a lock that it was asked for.
 #[derive(Args, Debug)]
 pub(crate) struct Agents {
     #[command(flatten)]
@@ -46,6 +47,7 @@ fn table(rows: &[Value], now_s: u64) -> String {
         let rights = row["rights"].as_array().into_iter().flatten();
         let rights = rights.map(|of| format!("{}={}", of["realm"], of["rights"].as_str().unwrap_or("?")));
         let flags = ["everything", "operator", "revoked"].into_iter().filter(|flag| row[*flag].as_bool() == Some(true)).map(str::to_owned);
+        let uncached = row["uncached_ms"].as_u64().filter(|ms| *ms > 0).map(|ms| format!("no cache locks for {}", show::span(ms)));
         let name = if row["name"].is_null() { "-".to_owned() } else { label(&row["name"]) };
         let key = row["key"].as_str().map_or_else(|| "-".to_owned(), |key| Fingerprint::of(key).to_string());
         let used = USE.map(|column| match row[format!("{column}_max")].as_u64() {
@@ -55,7 +57,7 @@ fn table(rows: &[Value], now_s: u64) -> String {
         let ago =
             row["last_seen_s"].as_u64().map_or_else(|| "-".to_owned(), |s| format!("{} ago", show::span(now_s.saturating_sub(s) * 1_000)));
         let first = [row["number"].to_string(), name, key].into_iter();
-        first.chain(used).chain(seen(ago)).chain([flags.chain(rights).collect::<Vec<_>>().join(" ")]).collect()
+        first.chain(used).chain(seen(ago)).chain([flags.chain(uncached).chain(rights).collect::<Vec<_>>().join(" ")]).collect()
     }));
     show::columns(&cells)
 }
@@ -78,6 +80,8 @@ mod tests {
         assert!(shown(&seen).contains("LAST SEEN") && shown(&seen).contains("10 min 0 s ago"), "{}", shown(&seen));
         seen["last_seen_s"] = Value::Null;
         assert!(shown(&seen).contains(" -  "), "{}", shown(&seen));
+        let struck = shown(&json!({ "number": 3, "uncached_ms": 256_000, "rights": [] }));
+        assert!(struck.ends_with("no cache locks for 4 min 16 s"), "{struck}");
         let table = shown(&row);
         assert_eq!(
             table.lines().nth(1).map(|line| line.split_whitespace().collect::<Vec<_>>()),

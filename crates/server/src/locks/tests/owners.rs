@@ -85,6 +85,8 @@ fn owner_of_who_does_not_comply_gets_no_cache_locks_for_a_time_that_doubles_and_
     s.decisions();
     s.table.strike(s.now, hog, COST);
     assert_eq!(s.grant(same, ObjectId(78), Want::Shared), CacheGrant::NONE, "whichever session asks");
+    let left = [GREEDY, MODEST].map(|owner| s.table.struck_for(s.now, owner));
+    assert_eq!(left, [COST * 32, Duration::ZERO], "and so it is shown");
     s.shared(other, ObjectId(78));
     s.locked(same, 1, ObjectId(79), Mode::Exclusive);
     s.pass(128_001);

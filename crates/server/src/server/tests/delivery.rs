@@ -5,8 +5,8 @@ use crate::Config;
 use alloc::vec::Vec;
 use cistern_link::Machine as _;
 use cistern_wire::{
-    Demand, Generation, Keep, KeepAlive, Kind, LockWait, Message, ObjectId, Pending, Probe, Receipt, ReceiptAnswer, Release, ReleaseItem,
-    Released, ReleasedItem, SetAttr, SetMask, Terms,
+    Demand, Generation, GetAttr, Keep, KeepAlive, Kind, LockWait, Message, ObjectId, Pending, Probe, Receipt, ReceiptAnswer, Release,
+    ReleaseItem, Released, ReleasedItem, Reply, SetAttr, SetMask, Terms, Want,
 };
 
 /// The kinds of the messages sent to the peer.
@@ -304,6 +304,41 @@ fn nothing_is_kept_about_leases_before_a_failure() {
     }
     world.pass(ms(100_000));
     assert_eq!(world.server.lease_timers(), 0);
+}
+
+#[test]
+fn who_has_kept_a_cache_lock_is_shown_and_given_none_in_its_next_session() {
+    let mut world = World::new();
+    let (mut holder, mut writer) = (world.open(1), world.open(2));
+    let file = world.create(&mut holder, "job").object;
+    let other = world.create(&mut holder, "other").object;
+    world.cache(&mut holder, file);
+    let request = chmod(&mut writer, file);
+    world.send(&mut writer, &[request]);
+    world.attend(&holder);
+    world.send(&mut holder, &[Receipt { seq: 1, answer: ReceiptAnswer::Received }.into()]);
+    let uncached = |world: &World| world.server.principals()[0].uncached;
+    assert!(uncached(&world).is_zero());
+    world.pass(Config::default().compliance_time + ms(2_100));
+    assert_eq!(kinds(&mut world, &writer), [Kind::Pending, Kind::Ack]);
+    world.leave(&holder);
+    world.got(&holder);
+    holder.incarnation += 1;
+    world.open_again(&mut holder, &[]);
+    let left = uncached(&world);
+    assert!(left > ms(100_000), "{left:?}");
+    let mut grant = |peer: &mut Peer, object| {
+        let ask = GetAttr { ask: peer.ask_only(), object, want: Want::Shared };
+        world.send(peer, &[ask.into()]);
+        let got = world.got_one(peer);
+        let Reply::Stated(stated) = got.reply() else { panic!("{got:?}") };
+        stated.grant.mode
+    };
+    assert_eq!((grant(&mut holder, other), grant(&mut writer, other)), (Want::Nothing, Want::Shared));
+    world.pass(left);
+    assert!(uncached(&world).is_zero());
+    world.got(&holder);
+    world.got(&writer);
 }
 
 //= wire-spec.md#11-3-failure-and-ending
