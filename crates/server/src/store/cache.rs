@@ -55,8 +55,7 @@ pub(super) const fn block_key(id: ObjectId, n: u32) -> Key {
     if n == XATTRS { Key::Xattrs(id) } else { Key::Block(id, n) }
 }
 
-/// Keys from which on the open batch is closed after a step: two such batches, with three keys that their last steps add, are what a store
-/// takes that bounds its transactions to 126 keys (etcd).
+/// Keys from which on the open batch is closed after a step: two such, with what their last steps add, fit into the 126 of etcd's transaction.
 const BATCH_KEYS: usize = 60;
 
 /// Something that is forgotten as one.
