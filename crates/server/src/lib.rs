@@ -22,6 +22,7 @@ mod scheduler;
 mod server;
 mod sessions;
 mod share;
+mod tenure;
 mod transport;
 
 pub mod config;

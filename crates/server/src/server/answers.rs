@@ -48,8 +48,8 @@ impl Server {
 
     /// The request's reply exists and may be shown: keeps it and answers, as the session's standing is now.
     pub(crate) fn reply(&mut self, call: Call, reply: &[u8], repeatable: Repeatable) {
-        let Self { sessions, replies, stats, transport, config, now, .. } = self;
-        let Some(session) = sessions.get_mut(call.key) else {
+        let Self { sessions, replies, stats, transport, config, now, tenure, .. } = self;
+        let (Some(certain), Some(session)) = (tenure.certain(*now), sessions.get_mut(call.key)) else {
             return;
         };
         //= wire-spec.md#11-1-lease
@@ -77,7 +77,7 @@ impl Server {
         match session.standing() {
             Standing::Good => {
                 if has_room(session, config, stats) {
-                    session.push(call.key, *now, transport, ack(call.limit), |bytes| Ack::put_around(call.nonce, echo, reply, bytes));
+                    session.push(call.key, certain, transport, ack(call.limit), |bytes| Ack::put_around(call.nonce, echo, reply, bytes));
                 }
             }
             // Executed before D, durable after it.
@@ -90,8 +90,8 @@ impl Server {
 
     /// Answers a duplicate by the reply that is kept; gives false if that must be made again.
     pub(crate) fn repeat(&mut self, key: SessionKey, nonce: u64, echo: u64, limit: u16) -> bool {
-        let Self { sessions, stats, transport, config, now, .. } = self;
-        let Some(session) = sessions.get_mut(key) else {
+        let Self { sessions, stats, transport, config, now, tenure, .. } = self;
+        let (Some(certain), Some(session)) = (tenure.certain(*now), sessions.get_mut(key)) else {
             return true;
         };
         if !has_room(session, config, stats) {
@@ -106,7 +106,7 @@ impl Server {
         //# The kept answer to a lock request MUST repeat its grant, and never make a new one.
         // As `Session::push` does; the reply is the session's own.
         session.lanes.push(transport.pool(), ack(limit), |bytes| Ack::put_around(nonce, echo, reply, bytes));
-        session.renewed(*now);
+        session.renewed(certain);
         transport.line_up(key, &mut session.in_line);
         stats.repeated += 1;
         true

@@ -71,7 +71,7 @@ impl Server {
     /// Takes the next work for the store; the driver calls it after each turn until it gives `None`, and hands batches to the
     /// store in the order in which they come. All writes of one turn are one batch, or, if they are many, a few, cut between steps.
     pub fn poll_effect(&mut self) -> Option<StoreWork> {
-        if matches!(self.phase, Phase::Failed) {
+        if self.is_over() {
             return None;
         }
         if let Some(queries) = self.store.poll_questions() {
@@ -101,7 +101,7 @@ impl Server {
     /// Takes the store's word. `now` is read when the word is taken.
     pub fn store_event(&mut self, now: Instant, event: StoreEvent) {
         self.step(now, |server| match event {
-            _ if server.phase == Phase::Failed => {}
+            _ if server.is_over() => {}
             StoreEvent::Loaded(loaded) => server.loaded(loaded),
             StoreEvent::Durable(batch) => server.durable(batch),
             StoreEvent::Room(room) => server.room(room),

@@ -57,6 +57,7 @@ use crate::sessions::start_keys::StartKeys;
 use crate::sessions::{SessionKey, Sessions};
 use crate::stats::{Dropped, Stats};
 use crate::store::{AfterCommit, StoreCache};
+use crate::tenure::Tenure;
 use crate::transport::Transport;
 use crate::transport::validation::{AnswerRate, Cookies, Rate};
 use alloc::boxed::Box;
@@ -105,6 +106,8 @@ pub(crate) enum Phase {
     Serving,
     /// Its store has failed: it answers nothing (section 11.7).
     Failed,
+    /// Its lease of the group is over: it answers nothing, and another core comes after it (section 11.10).
+    Lapsed,
 }
 
 /// The wall clock, for the times of files; leases never use it.
@@ -140,6 +143,8 @@ pub struct Server {
     who: String,
     phase: Phase,
     failure: Option<String>,
+    /// Until when it may answer.
+    tenure: Tenure,
     now: Instant,
     started: Instant,
     wall: Wall,
@@ -222,6 +227,7 @@ impl Server {
             who,
             phase: Phase::Starting,
             failure: None,
+            tenure: Tenure::UNLIMITED,
             now,
             started: now,
             wall: Wall { read_at: now, unix_ns },
@@ -312,6 +318,9 @@ impl Server {
         //= wire-spec.md#11-1-lease
         //# Time, as one side acts by it, MUST NOT go back.
         self.now = self.now.max(now);
+        if self.tenure.certain(self.now).is_none() {
+            self.lapse();
+        }
     }
 
     /// The next deadline of each kind, but for leases, which are many, and silence, which runs on the delivery clock. Each is kept by its
@@ -383,7 +392,7 @@ impl Machine for Server {
             match server.phase {
                 Phase::Serving => server.dispatch(path, datagram),
                 Phase::Starting | Phase::Recording => server.drop_datagram(path, Dropped::Starting),
-                Phase::Failed => server.drop_datagram(path, Dropped::Failed),
+                Phase::Failed | Phase::Lapsed => server.drop_datagram(path, Dropped::Failed),
             }
         });
     }
@@ -408,6 +417,10 @@ impl Machine for Server {
     }
 
     fn work(&mut self, now: Instant) {
+        self.advance(now);
+        if self.is_over() {
+            return;
+        }
         if self.scheduler.begin_work(core::mem::take(&mut self.drained)) {
             self.step(now, Self::run_queued);
         }
@@ -423,7 +436,7 @@ impl Machine for Server {
 
     fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Path> {
         self.advance(now);
-        if self.phase == Phase::Failed {
+        if self.is_over() {
             return None;
         }
         self.next_datagram(self.now, buf)
@@ -439,7 +452,7 @@ impl Machine for Server {
                 let timers = self.timers().into_iter().filter_map(|(_, at)| at).map(|at| self.now.until_waited(at)).min();
                 [lease, silence, timers].into_iter().flatten().min()
             }
-            Phase::Starting | Phase::Recording | Phase::Failed => None,
+            Phase::Starting | Phase::Recording | Phase::Failed | Phase::Lapsed => None,
         };
         self.planned_wake = span;
         span

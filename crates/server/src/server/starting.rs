@@ -18,9 +18,11 @@ use crate::sessions::standing::ReclaimState;
 use crate::store::{
     self, Counter, FIRST_EPOCH, ID_BITS, Key, NEW_CLUSTER, REALM_BITS, RESTORED, ReadError, Seen, SessionRecord, WAIT_MAX_US,
 };
+use crate::tenure::Tenure;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::SessionId;
 use core::time::Duration;
@@ -43,6 +45,43 @@ struct Counters {
 }
 
 impl Server {
+    /// As the elected server of a group: it may answer until either clock reaches `until`, and counts its grace from `won`, when its lease
+    /// of the group was granted: no server before it could answer any more (section 11.10).
+    #[must_use]
+    pub fn elected(mut self, won: Instant, until: Instant) -> Self {
+        //= wire-spec.md#11-10-groups-of-servers
+        //# The grace of an elected server MUST begin when its lease of the group was granted, and not before.
+        self.started = won;
+        self.tenure = Tenure::until(until);
+        self
+    }
+
+    /// The lease of the group was renewed: the server may answer until either clock reaches `until`. In vain if it was over before.
+    pub fn renew_tenure(&mut self, now: Instant, until: Instant) {
+        self.step(now, |server| server.tenure = Tenure::until(until));
+    }
+
+    /// The lease of the group is over: nothing of this core may reach anybody any more.
+    pub(crate) fn lapse(&mut self) {
+        if !self.is_over() {
+            warn!("{}: its lease of the group is over: it stops answering, and what it knew is dropped", self.who);
+            //= wire-spec.md#11-10-groups-of-servers
+            //# What serves after a lapse, be it the same server, MUST start as after a crash: with nothing in memory, and a whole grace.
+            self.phase = Phase::Lapsed;
+        }
+    }
+
+    /// Whether the lease of the group was over at some time: another core has to come after this one.
+    #[must_use]
+    pub fn has_lapsed(&self) -> bool {
+        self.phase == Phase::Lapsed
+    }
+
+    /// Whether it answers nothing any more.
+    pub(crate) const fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Failed | Phase::Lapsed)
+    }
+
     /// Reads what the server needs to start, or asks the store for it.
     pub(crate) fn boot(&mut self) {
         match self.read_start() {

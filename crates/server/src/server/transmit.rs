@@ -55,19 +55,22 @@ impl Server {
 
     /// Appends a message that fits a datagram of `limit` bytes, if not too many wait.
     pub(crate) fn push_bulk(&mut self, key: SessionKey, limit: u16, message: &Message<'_>) {
-        let Self { sessions, transport, config, stats, now, .. } = self;
-        if let Some(session) = sessions.get_mut(key)
+        let Self { sessions, transport, config, stats, now, tenure, .. } = self;
+        if let Some(certain) = tenure.certain(*now)
+            && let Some(session) = sessions.get_mut(key)
             && has_room(session, config, stats)
         {
             let travel = Travel { kind: message.kind(), urgency: Urgency::Bulk, limit };
-            session.push(key, *now, transport, travel, |bytes| message.encode(bytes));
+            session.push(key, certain, transport, travel, |bytes| message.encode(bytes));
         }
     }
 
     /// Appends what `encode` writes. A message that renews is asserted to be one of a session in good standing (section 11.3).
     pub(crate) fn push(&mut self, key: SessionKey, travel: Travel, encode: impl FnOnce(&mut Vec<u8>)) {
-        if let Some(session) = self.sessions.get_mut(key) {
-            session.push(key, self.now, &mut self.transport, travel, encode);
+        if let Some(certain) = self.tenure.certain(self.now)
+            && let Some(session) = self.sessions.get_mut(key)
+        {
+            session.push(key, certain, &mut self.transport, travel, encode);
         }
     }
 

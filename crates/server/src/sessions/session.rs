@@ -13,6 +13,7 @@ use crate::ids::{FlowId, LockSlot, Owner, PrincipalId, SessionKey};
 use crate::sessions::notices::NoticeQueue;
 use crate::sessions::standing::{ReclaimState, Standing};
 use crate::store::SessionRecord;
+use crate::tenure::Certain;
 use crate::transport::Transport;
 use crate::transport::lanes::{Lanes, Pool, Travel};
 use crate::transport::validation::Roaming;
@@ -209,11 +210,12 @@ impl Session {
         }
     }
 
-    /// Appends what `encode` writes: one message to the agent. The only way by which one comes into being.
+    /// Appends what `encode` writes: one message to the agent. The only way by which one comes into being, and only while the server's lease of
+    /// its group is certain.
     #[inline]
-    fn produce(&mut self, now: Instant, pool: &mut Pool, travel: Travel, encode: impl FnOnce(&mut Vec<u8>)) {
+    fn produce(&mut self, certain: Certain, pool: &mut Pool, travel: Travel, encode: impl FnOnce(&mut Vec<u8>)) {
         if travel.kind.renews() {
-            self.renewed(now);
+            self.renewed(certain);
         }
         self.lanes.push(pool, travel, encode);
     }
@@ -223,17 +225,17 @@ impl Session {
     pub(crate) fn push(
         &mut self,
         key: SessionKey,
-        now: Instant,
+        certain: Certain,
         transport: &mut Transport,
         travel: Travel,
         encode: impl FnOnce(&mut Vec<u8>),
     ) {
-        self.produce(now, transport.pool(), travel, encode);
+        self.produce(certain, transport.pool(), travel, encode);
         transport.line_up(key, &mut self.in_line);
     }
 
     /// A message that renews was produced: every packet that it echoes had been received by now.
-    pub(crate) fn renewed(&mut self, now: Instant) {
+    pub(crate) fn renewed(&mut self, certain: Certain) {
         //= wire-spec.md#11-3-failure-and-ending
         //# From D on the server MUST NOT produce or release a message that renews the session's lease.
         assert!(self.standing.is_good(), "a message would renew {}, which is {} (section 11.3)", self.who(), self.standing.name());
@@ -241,7 +243,7 @@ impl Session {
         //# Last heard: the server MUST note the receipt of every packet that it echoes, and wait no less than until D and until the newest
         //# note plus T.
         if let Some(heard) = &mut self.heard {
-            *heard = now;
+            *heard = certain.now();
         }
     }
 

@@ -41,6 +41,7 @@ mod starting;
 mod superseding;
 mod surrender;
 mod telling_ends;
+mod tenure;
 mod timing_out;
 mod unreadable;
 mod waiting;

@@ -180,7 +180,11 @@ impl World {
 
     /// As `on`; the server has not had a turn.
     pub(super) fn starting(disk: Disk, config: Config, seed: u8) -> Self {
-        let now = Instant::new(1_000_000_000, 5_000_000_000);
+        Self::starting_at(disk, config, seed, Instant::new(1_000_000_000, 5_000_000_000))
+    }
+
+    /// As `starting`, at this instant.
+    pub(super) fn starting_at(disk: Disk, config: Config, seed: u8, now: Instant) -> Self {
         let server = Server::new(now, 1_700_000_000_000_000_000, STORE, config, [seed; 32]).unwrap();
         Self {
             server,
