@@ -67,7 +67,7 @@ types["Welcome"] = { is = "structure", name = "Welcome",
   { name = "max_datagram", type = types["u16"], doc = "Largest datagram that either side sends, in bytes." },
   { name = "first_packet", type = types["u64"], doc = "Packet number of the server's first transmission in the session." },
 }
-types["RefuseReason"] = { is = "code", bytes = 1, shown = "words", words = { [1] = "no common version", [2] = "the server has reached a limit", [3] = "superseded by a newer incarnation of the agent", [4] = "the server is stopping", [5] = "its incarnation is far above that of the session it still has", [6] = "the agent's network has as many sessions as the server gives one" } }
+types["RefuseReason"] = { is = "code", bytes = 1, shown = "words", words = { [1] = "no common version", [2] = "the server has reached a limit", [3] = "superseded by a newer incarnation of the agent", [4] = "the server is stopping", [5] = "its incarnation is far above that of the session it still has", [6] = "the agent's network has as many sessions as the server gives one", [7] = "the server is a standby" } }
 types["Refuse"] = { is = "structure", name = "Refuse",
   { name = "handshake", type = types["u64"], shown = "hex", doc = "The handshake." },
   { name = "echo", type = types["u64"], doc = "Packet number of the HELLO answered." },

@@ -280,7 +280,7 @@ impl Joiner {
             self.end = Some(Err(match reason {
                 SealedRefusal::Invite => JoinRefused::Outcome(JoinOutcome::Unknown, 0, [0; 16]),
                 SealedRefusal::Version => JoinRefused::Version,
-                SealedRefusal::Busy | SealedRefusal::Stopping | SealedRefusal::Resume => JoinRefused::Busy,
+                SealedRefusal::Busy | SealedRefusal::Stopping | SealedRefusal::Resume | SealedRefusal::Standby => JoinRefused::Busy,
             }));
         }
     }

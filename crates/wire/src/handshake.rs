@@ -52,6 +52,8 @@ codes! {
         Ahead = 5 "its incarnation is far above that of the session it still has",
         /// The agent's network (an IPv4 /24, an IPv6 /64) has as many sessions as the server gives one.
         Crowded = 6 "the agent's network has as many sessions as the server gives one",
+        /// The server does not serve now: another one of its group does, or none yet (section 11.10).
+        Standby = 7 "the server is a standby",
     }
 }
 

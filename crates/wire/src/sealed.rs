@@ -145,6 +145,8 @@ codes! {
         Resume = 4 "the session cannot be resumed",
         /// The server knows no such invite.
         Invite = 5 "the invite is good no more",
+        /// The server does not serve now: another one of its group does, or none yet.
+        Standby = 6 "the server is a standby",
     }
 }
 

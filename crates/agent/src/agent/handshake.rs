@@ -194,6 +194,12 @@ impl Agent {
         let pause = call::pause(retry_ms);
         let spread = self.rng.jitter(pause / 4);
         let Some(opening) = &mut self.handshake else { return };
+        //= wire-spec.md#11-10-groups-of-servers
+        //# An agent that a standby refuses MUST try the next of its servers at once, but after a round of them not before the pause that it was
+        //# told.
+        if error == OpError::Refused(RefuseReason::Standby) && opening.passed_on(addresses) {
+            return;
+        }
         let hopeless = opening.refused(addresses, retry_ms == 0);
         self.tell_no_session(error);
         if hopeless {

@@ -19,6 +19,8 @@ use cistern_wire::{Bytes8, Challenge, Envelope, Limit, Limited, Realm, RefuseRea
 
 /// An agent that was refused by somebody, perhaps not the server, tries again after this at the earliest, in milliseconds.
 const REFUSED_MS: u32 = 1_000;
+/// The same where all servers say that they are standbys: one of them serves soon.
+const STANDBY_MS: u32 = 20;
 
 impl Agent {
     /// A handshake datagram.
@@ -72,6 +74,7 @@ impl Agent {
             SealedRefusal::Version => RefuseReason::Version,
             SealedRefusal::Busy => RefuseReason::Busy,
             SealedRefusal::Stopping => RefuseReason::Stopping,
+            SealedRefusal::Standby => RefuseReason::Standby,
             SealedRefusal::Resume => return self.resume_refused(refuse),
             // This agent names no invite.
             SealedRefusal::Invite => return self.dropped(Dropped::StrayHandshake),
@@ -82,7 +85,8 @@ impl Agent {
         //= docs/sealed.md#the-handshake
         //# They MUST change only when an agent acts, never what it believes of a lease, a session or a version.
         // Whoever knows the server's key can say so: it is a reason to wait, and none to give up.
-        self.no_session_here(OpError::Refused(reason), refuse.retry_ms.max(REFUSED_MS));
+        let least = if reason == RefuseReason::Standby { STANDBY_MS } else { REFUSED_MS };
+        self.no_session_here(OpError::Refused(reason), refuse.retry_ms.max(least));
     }
 
     /// The server cannot resume the session, or somebody says so: OPEN proves more.

@@ -127,6 +127,8 @@ pub(crate) struct Handshake {
     rtt: RoundTrip,
     /// Addresses in a row that will give no session.
     refusals: usize,
+    /// Standbys that have refused it.
+    standbys: usize,
     /// HELLO is to be sent now.
     due: bool,
     error: Option<OpError>,
@@ -162,6 +164,7 @@ impl Handshake {
             attempts: 0,
             rtt: RoundTrip::new(PAUSE_MAX),
             refusals: 0,
+            standbys: 0,
             due: at_once,
             error: None,
             told: false,
@@ -391,6 +394,17 @@ impl Handshake {
     /// What was offered, at its end.
     pub(crate) fn into_offer(self) -> Option<Offer> {
         self.offer
+    }
+
+    /// The address tried is that of a standby. Whether another one is asked at once: not if all have been.
+    pub(crate) fn passed_on(&mut self, addresses: usize) -> bool {
+        self.standbys += 1;
+        let more = !self.standbys.is_multiple_of(addresses.max(1));
+        if more {
+            self.move_on(addresses);
+            self.due = true;
+        }
+        more
     }
 
     /// Goes on at the next address.

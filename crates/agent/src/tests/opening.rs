@@ -427,3 +427,35 @@ fn a_hint_that_echoes_nothing_outstanding_or_comes_too_often_starts_nothing() {
     // The one of which nothing is known; the others are about a handshake that is on its way.
     script.drops = 1;
 }
+
+//= wire-spec.md#11-10-groups-of-servers
+//= type=test
+//# An agent that a standby refuses MUST try the next of its servers at once, but after a round of them not before the pause that it was
+//# told.
+#[test]
+fn standbys_send_an_agent_to_the_next_server_at_once_and_after_a_round_of_them_it_waits() {
+    let mut script = Script::with_servers(Config::default(), 3);
+    script.start(Command::Ping);
+    let mut sent = script.one();
+    for round in 0..2 {
+        for at in 1..=3 {
+            assert_eq!(sent.to, server(at), "round {round}");
+            let (hello, echo) = hello_of(&sent);
+            assert!(hello.cookie.0.is_empty(), "no cookie is shown to another server");
+            script.say_outside(&[refuse(hello.handshake, echo, RefuseReason::Standby, 80)]);
+            if at < 3 {
+                sent = script.one();
+            }
+        }
+        // Told once: nothing is given up because of it.
+        let told = Event::NoSession { error: OpError::Refused(RefuseReason::Standby) };
+        script.hears(if round == 0 { core::slice::from_ref(&told) } else { &[] });
+        script.silence(80);
+        let mut all = script.run(20);
+        assert_eq!(all.len(), 1, "80 ms, and a quarter for the spread");
+        sent = all.remove(0).1;
+    }
+    let (hello, echo) = hello_of(&sent);
+    script.say_outside(&[challenge(hello.handshake, echo, b"cookie")]);
+    assert_eq!(script.one().to, server(1), "who serves is asked on");
+}

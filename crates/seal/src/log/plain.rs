@@ -48,6 +48,7 @@ impl Handshakes {
                     SealedRefusal::Version => RefuseReason::Version,
                     SealedRefusal::Busy => RefuseReason::Busy,
                     SealedRefusal::Stopping => RefuseReason::Stopping,
+                    SealedRefusal::Standby => RefuseReason::Standby,
                     SealedRefusal::Resume | SealedRefusal::Invite => return None,
                 };
                 Some(refused(m.handshake, m.echo, reason, sealed.versions, m.retry_ms))

@@ -206,7 +206,7 @@ impl Server {
             return;
         }
         let retry_ms = match reason {
-            RefuseReason::Busy | RefuseReason::Crowded | RefuseReason::Ahead => BUSY_RETRY_MS,
+            RefuseReason::Busy | RefuseReason::Crowded | RefuseReason::Ahead | RefuseReason::Standby => BUSY_RETRY_MS,
             RefuseReason::Version | RefuseReason::Superseded | RefuseReason::Stopping => 0,
         };
         debug!("{}: refused a handshake from {}: {reason}", self.who, path.remote);

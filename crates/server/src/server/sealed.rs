@@ -399,6 +399,6 @@ const fn status_of(reason: RefuseReason) -> OpenStatus {
         RefuseReason::Superseded => OpenStatus::Superseded,
         RefuseReason::Crowded => OpenStatus::Limit,
         RefuseReason::Ahead => OpenStatus::Ahead,
-        RefuseReason::Busy | RefuseReason::Stopping | RefuseReason::Version => OpenStatus::Busy,
+        RefuseReason::Busy | RefuseReason::Stopping | RefuseReason::Version | RefuseReason::Standby => OpenStatus::Busy,
     }
 }

@@ -11,7 +11,7 @@
 use crate::ids::Owner;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
-use cistern_link::{Instant, Path, Rng};
+use cistern_link::{Instant, Path, Rate, Rng};
 use cistern_wire::Hello;
 use core::hash::Hasher as _;
 use core::net::{IpAddr, SocketAddr};
@@ -105,48 +105,6 @@ impl Cookies {
             hasher.write(&hello.incarnation.to_be_bytes());
         }
         hasher.finish128().as_u128().to_be_bytes()
-    }
-}
-
-/// A token bucket in whole nanoseconds.
-#[derive(Debug)]
-pub(crate) struct Rate {
-    interval: Duration,
-    /// How much of a credit for several intervals may be saved up.
-    burst: Duration,
-    /// When the bucket was last looked at, and the credit that was left then.
-    last: Instant,
-    credit: Duration,
-}
-
-impl Rate {
-    /// One per `interval`, `burst` at once.
-    pub(crate) fn new(now: Instant, interval: Duration, burst: u32) -> Self {
-        let burst = interval * burst.max(1);
-        Self { interval, burst, last: now, credit: burst }
-    }
-
-    /// Takes the right to send one answer, if there is one.
-    pub(crate) fn allow(&mut self, now: Instant) -> bool {
-        self.refill(now);
-        match self.credit.checked_sub(self.interval) {
-            Some(left) => {
-                self.credit = left;
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Whether half of what can be saved up is there.
-    fn is_half_full(&mut self, now: Instant) -> bool {
-        self.refill(now);
-        self.credit >= self.burst / 2
-    }
-
-    fn refill(&mut self, now: Instant) {
-        self.credit = (self.credit + now.since(self.last)).min(self.burst);
-        self.last = self.last.max(now);
     }
 }
 
@@ -350,16 +308,5 @@ mod tests {
         let hosts = (0..20_000_u32).map(|n| SocketAddr::from((n.to_be_bytes(), 1)));
         let answered = hosts.enumerate().filter(|(n, host)| rate.allow(at(*n as u64 / 20), *host, &jar)).count();
         assert!((1_000..=1_010).contains(&answered), "{answered}");
-    }
-
-    #[test]
-    fn burst_then_one_per_interval() {
-        let mut rate = Rate::new(at(0), Duration::from_millis(20), 2);
-        let allowed = |rate: &mut Rate, ms| rate.allow(at(ms));
-        assert!(allowed(&mut rate, 0) && allowed(&mut rate, 0));
-        assert!(!allowed(&mut rate, 19));
-        assert!(allowed(&mut rate, 20));
-        assert!(!allowed(&mut rate, 39));
-        assert!(allowed(&mut rate, 1_000) && allowed(&mut rate, 1_000) && !allowed(&mut rate, 1_000), "what is saved up is bounded");
     }
 }

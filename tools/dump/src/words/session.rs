@@ -42,9 +42,12 @@ fn wait_us(m: &Welcome) -> u64 {
 pub(super) fn refuse(m: &Refuse) -> String {
     let range = match m.reason {
         RefuseReason::Version => format!(" (the server speaks {} to {})", m.version_min, m.version_max),
-        RefuseReason::Busy | RefuseReason::Superseded | RefuseReason::Stopping | RefuseReason::Ahead | RefuseReason::Crowded => {
-            String::new()
-        }
+        RefuseReason::Busy
+        | RefuseReason::Superseded
+        | RefuseReason::Stopping
+        | RefuseReason::Ahead
+        | RefuseReason::Crowded
+        | RefuseReason::Standby => String::new(),
     };
     let again = if m.retry_ms == 0 { String::new() } else { format!("; try again in {}", millis(m.retry_ms.into())) };
     format!("no session: {}{range}{again}", m.reason)
