@@ -69,13 +69,14 @@ struct Source {
 }
 
 /// Crates without parts.
-const PLAIN: [&str; 27] = [
+const PLAIN: [&str; 28] = [
     "crates/capture",
     "crates/cli",
     "crates/client",
     "crates/credentials",
     "crates/driver",
     "crates/flease",
+    "crates/group",
     "crates/link",
     "crates/model",
     "crates/run",

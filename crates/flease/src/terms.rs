@@ -34,7 +34,11 @@ impl Terms {
     /// E: how long an acceptor keeps a record on its own clock, from the receipt of the WRITE: L(1+δ)+ε, rounded up.
     #[must_use]
     pub fn record_wait(&self) -> Duration {
-        if bugs::is(Bug::RecordForLease) { self.lease } else { self.longest_lease() }
+        match () {
+            () if cistern_link::bugs::is(cistern_link::bugs::Bug::C1) => Duration::ZERO,
+            () if bugs::is(Bug::RecordForLease) => self.lease,
+            () => self.longest_lease(),
+        }
     }
 
     /// W: how long a process that starts takes no part. As long as what it may have forgotten can matter: L(1+δ)+ε; in the synchronised mode

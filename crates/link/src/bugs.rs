@@ -191,6 +191,16 @@ bugs! {
     W1 "W1",
     /// The agent counts on the watches of its former session.
     W2 "W2",
+    /// A standby takes the lease of the group without waiting for the end of the former owner's.
+    C1 "C1",
+    /// The server answers on after the end of its lease of the group.
+    C2 "C2",
+    /// A server that has the lease of the group again goes on with what it knew.
+    C3 "C3",
+    /// The grace of an elected server counts from the start of its machine.
+    C4 "C4",
+    /// The agent takes a hint for an answer that renews its lease.
+    C5 "C5",
     /// The server acts on what comes from an address that is not proven for its session.
     A1 "A1",
     /// The agent takes datagrams of any address.

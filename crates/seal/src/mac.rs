@@ -5,12 +5,19 @@ use blake2::digest::consts::U16;
 use blake2::digest::{FixedOutput as _, KeyInit as _, Update as _};
 use blake2::{Blake2s256, Blake2sMac, Digest as _};
 use cistern_wire::sealed::MAC_LEN;
+use core::fmt;
 
 use crate::key::PublicKey;
 
 /// Makes and verifies the check for one server.
 #[derive(Clone)]
 pub struct FirstCheck([u8; 32]);
+
+impl fmt::Debug for FirstCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FirstCheck")
+    }
+}
 
 impl FirstCheck {
     /// That of `server`.

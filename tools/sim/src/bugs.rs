@@ -31,3 +31,12 @@ pub fn campaign(profile: Profile, seeds: Range<u64>, budget: Duration, twice_eve
     let first = summary.failure.map(|failure| (failure.plan, failure.violation));
     Found { seeds: summary.seeds, wall: summary.wall, first }
 }
+
+/// Switches the deliberate bug on that the variable `CISTERN_BUG` names, to see which scenario minds; without the feature `bugs` none is there.
+pub fn choose_named() {
+    #[cfg(feature = "bugs")]
+    if let Ok(name) = std::env::var("CISTERN_BUG") {
+        use cistern_link::bugs::{Bug, choose};
+        choose(Bug::ALL.iter().copied().find(|bug| bug.name() == name));
+    }
+}

@@ -27,6 +27,8 @@ pub enum Command {
     /// Look for each deliberate bug; needs a build with `--features bugs`.
     #[command(after_help = BUGS_HELP)]
     Bugs(BugsArgs),
+    /// Run groups of servers that share a store: many seeds, or one.
+    Group(GroupArgs),
     /// List the judges of a run and what each profile does.
     List,
 }
@@ -83,6 +85,26 @@ pub struct BugsArgs {
     /// Write the ledger into this file.
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
+}
+
+/// Options of `group`.
+#[derive(Clone, Debug, Args)]
+pub struct GroupArgs {
+    /// Number of seeds.
+    #[arg(long, value_name = "N", default_value_t = 200, conflicts_with = "seed")]
+    pub seeds: u64,
+    /// First seed.
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "seed")]
+    pub first_seed: u64,
+    /// Run this one seed, and show what goes wrong in it and what the cores log.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// With --seed, what of that the cores log.
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = level)]
+    pub log: log::LevelFilter,
+    /// Switch a deliberate bug on; needs a build with `--features bugs`.
+    #[arg(long, value_name = "BUG", value_parser = bug)]
+    pub bug: Option<Bug>,
 }
 
 fn bug(text: &str) -> Result<Bug, String> {

@@ -5,7 +5,8 @@
 //! Leaves to others: options (`cli`), words (`report`).
 
 use crate::campaign::{self, Campaign, Failure, Summary};
-use crate::cli::{BugsArgs, Cli, Command, RunArgs};
+use crate::cli::{BugsArgs, Cli, Command, GroupArgs, RunArgs};
+use crate::group::{GroupPlan, simulate};
 use crate::judge::judges;
 #[cfg(feature = "bugs")]
 use crate::ledger;
@@ -47,6 +48,10 @@ pub fn carry_out(cli: &Cli, out: &mut dyn Write) -> io::Result<u8> {
         Command::Run(args) if args.seed.is_some() || args.plan.is_some() => one(args, out),
         Command::Run(args) => many(args, out),
         Command::Bugs(args) => bugs(args, out),
+        Command::Group(args) => {
+            switch(args.bug)?;
+            groups(args, out)
+        }
         Command::List => list(out),
     }
 }
@@ -101,6 +106,46 @@ fn bugs(args: &BugsArgs, out: &mut dyn Write) -> io::Result<u8> {
         writeln!(out, "{}", ledger::verdict(&rows))?;
     }
     Ok(if rows.iter().all(ledger::Row::caught) { CLEAN } else { VIOLATION })
+}
+
+/// Runs of groups of servers.
+fn groups(args: &GroupArgs, out: &mut dyn Write) -> io::Result<u8> {
+    let seeds = args.seed.map_or(args.first_seed..args.first_seed + args.seeds, |seed| seed..seed + 1);
+    let (mut take_overs, mut run) = (0, 0);
+    if args.seed.is_some() {
+        crate::trace::log_from(args.log);
+    }
+    for seed in seeds {
+        let plan = GroupPlan::draw(seed);
+        if args.seed.is_some() {
+            let GroupPlan { servers, agents, drift_ppm, loss_ppm, dead, heal_ns, .. } = &plan;
+            writeln!(
+                out,
+                "{servers} servers, {agents} agents, drift {drift_ppm} ppm, loss {loss_ppm} ppm, mended at {} ms, dead from then on: {dead:?}",
+                heal_ns / 1_000_000
+            )?;
+            for fault in &plan.faults {
+                writeln!(out, "{fault}")?;
+            }
+        }
+        let mut told = Ok(());
+        let outcome = simulate(&plan, &mut |now, line| {
+            if told.is_ok() {
+                told = writeln!(out, "{:>9}.{:03} ms {line}", now / 1_000_000, now / 1_000 % 1_000);
+            }
+        });
+        told?;
+        (take_overs, run) = (take_overs + outcome.take_overs, run + 1);
+        if args.seed.is_some() {
+            writeln!(out, "hash {:016x}, {} take-overs, {} ms", outcome.hash, outcome.take_overs, outcome.sim_ns / 1_000_000)?;
+        }
+        if let Some(violation) = outcome.violation {
+            writeln!(out, "seed {seed}, at {} ms: {violation}", outcome.sim_ns / 1_000_000)?;
+            return Ok(VIOLATION);
+        }
+    }
+    writeln!(out, "{run} runs of groups, {take_overs} take-overs, no violation")?;
+    Ok(CLEAN)
 }
 
 fn list(out: &mut dyn Write) -> io::Result<u8> {

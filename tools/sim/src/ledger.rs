@@ -37,9 +37,9 @@ pub const NOT_BUILT: &[(&str, &str, &str)] = &[
         "debt is forgiven who had nothing to do for a while",
         "no script shows it yet; the scheduler's own tests do (`cargo test -p cistern-server --lib scheduler`)",
     ),
-    ("M33", "a deposed server goes on", "there is one server to a store; comes with failover"),
-    ("M44", "a node of a replicated lease rejoins too early", "comes with Flease"),
-    ("M45", "a promoted replica serves too early", "comes with failover"),
+    ("M33", "a deposed server goes on", "in a group it is C2, behind whose fence it writes nothing"),
+    ("M44", "a node of a replicated lease rejoins too early", "`cargo test -p cistern-flease --features bugs --test bugs`"),
+    ("M45", "a promoted replica serves too early", "it is C1"),
     ("M50", "a forged message is believed", "plain mode has no proof of a message; in the sealed mode it is S1"),
     ("M52", "one replay window for two keys", "numbers go on through all keys of a session, which has one window by design"),
     ("S15", "the key phase is not authenticated", "it chooses the key, and a record opens under no other"),
@@ -86,6 +86,10 @@ pub const SCRIPTED: &[(Bug, &str)] = &[
     (Bug::R9, "withdrawn rights leave caches"),
     (Bug::R20, "a key that was withdrawn resumes its sessions"),
     (Bug::R21, "a session that has ended is resumed"),
+    (Bug::C1, "a standby takes over without waiting"),
+    (Bug::C2, "a server answers after the end of its lease of the group"),
+    (Bug::C3, "what was known is kept over a lapse"),
+    (Bug::C4, "grace counts from before the election"),
 ];
 
 /// The bugs for which campaigns look.
@@ -234,6 +238,7 @@ pub const fn about(bug: Bug) -> (Profile, &'static str) {
         Bug::A6 => (Attack, "a reclaim of what was never granted is believed"),
         Bug::A7 => (Attack, "a packet number far above the highest is believed"),
         Bug::A8 => (Attack, "a floor far above the last is believed"),
+        Bug::C5 => (Restart, "a hint renews the lease"),
         Bug::F1 => (Swarm, "a request that is shed counts as executing"),
         Bug::N1 => (Swarm, "a locked file's name is moved away"),
         Bug::B1
@@ -253,7 +258,11 @@ pub const fn about(bug: Bug) -> (Profile, &'static str) {
         | Bug::R8
         | Bug::R9
         | Bug::R20
-        | Bug::R21 => (Calm, "found by scenarios"),
+        | Bug::R21
+        | Bug::C1
+        | Bug::C2
+        | Bug::C3
+        | Bug::C4 => (Calm, "found by scenarios"),
     }
 }
 

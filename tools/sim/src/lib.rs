@@ -26,6 +26,7 @@ pub mod clock;
 pub mod command;
 pub mod counters;
 pub mod disk;
+pub mod group;
 pub mod host;
 pub mod judge;
 #[cfg(feature = "bugs")]

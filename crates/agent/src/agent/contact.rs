@@ -147,8 +147,11 @@ impl Agent {
         let Some(channel) = self.sessions.channel() else { return false };
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# An agent MUST act on a HINT only if it echoes a packet that the agent sent and still remembers.
-        if channel.sent_at(echo).is_none() {
+        let Some(sent) = channel.sent_at(echo) else {
             return false;
+        };
+        if bugs::is(Bug::C5) {
+            self.lease.renew(sent, Renewal::Explicit);
         }
         if self.closing != Closing::No {
             // Whether the server has forgotten the session or never knew it: there is nothing left to close.

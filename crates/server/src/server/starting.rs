@@ -63,7 +63,7 @@ impl Server {
 
     /// The lease of the group is over: nothing of this core may reach anybody any more.
     pub(crate) fn lapse(&mut self) {
-        if !self.is_over() {
+        if !self.is_over() && !bugs::is(Bug::C3) {
             warn!("{}: its lease of the group is over: it stops answering, and what it knew is dropped", self.who);
             //= wire-spec.md#11-10-groups-of-servers
             //# What serves after a lapse, be it the same server, MUST start as after a crash: with nothing in memory, and a whole grace.

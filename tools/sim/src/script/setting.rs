@@ -189,8 +189,7 @@ impl Setting {
     /// If a name is used that no machine has, or settings are refused.
     #[must_use]
     pub fn machines<const N: usize>(mut self, names: [&'static str; N]) -> (Script, [Agent; N]) {
-        #[cfg(feature = "bugs")]
-        choose_bug();
+        crate::bugs::choose_named();
         let all: Vec<&'static str> = names.into_iter().chain([SETUP]).collect();
         let place = |name: &str| all.iter().position(|of| *of == name).unwrap_or_else(|| panic!("no agent is called {name}"));
         self.plan.agents = all.len();
@@ -277,13 +276,4 @@ fn stage(plan: &Plan) -> Stage {
         sealing.clone().map(|sealing| (sealing, plan.agents)),
     );
     Stage { now: 0, agents, server, healed_at: None, fence_only: plan.fence_only, sealing }
-}
-
-/// With the feature `bugs` every script runs with the deliberate bug that the variable `CISTERN_BUG` names, to see which scenario minds.
-#[cfg(feature = "bugs")]
-fn choose_bug() {
-    use cistern_link::bugs::{Bug, choose};
-    if let Ok(name) = std::env::var("CISTERN_BUG") {
-        choose(Bug::ALL.iter().copied().find(|bug| bug.name() == name));
-    }
 }

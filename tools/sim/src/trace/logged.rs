@@ -35,6 +35,6 @@ pub fn log_from(level: LevelFilter) {
 }
 
 /// What was logged on this thread since the last call.
-pub(super) fn take() -> Vec<String> {
+pub(crate) fn take() -> Vec<String> {
     LINES.take()
 }

@@ -4,7 +4,7 @@
 //! read. Invariant: making a trace changes nothing of the run; without one nothing is formatted.
 //! Leaves to others: the words for a message (`words`), capture files (`cistern-capture`).
 
-mod logged;
+pub(crate) mod logged;
 mod words;
 
 pub use logged::log_from;

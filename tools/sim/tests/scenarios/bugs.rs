@@ -116,6 +116,11 @@ const MINDED_BY: &[(&str, &str)] = &[
     ("R9", "rights::rights_that_are_withdrawn_are_gone_at_once"),
     ("R20", "resuming::a_key_that_was_withdrawn_while_the_server_was_down_resumes_nothing"),
     ("R21", "resuming::a_session_that_was_stolen_from_is_not_resumed"),
+    ("C1", "group::never_two_servers_renew_and_one_serves_when_all_is_mended"),
+    ("C2", "group::never_two_servers_renew_and_one_serves_when_all_is_mended"),
+    ("C3", "group::never_two_servers_renew_and_one_serves_when_all_is_mended"),
+    ("C4", "group::never_two_servers_renew_and_one_serves_when_all_is_mended"),
+    ("C5", "group::never_two_servers_renew_and_one_serves_when_all_is_mended"),
 ];
 
 /// Whether a scenario passes with this bug.

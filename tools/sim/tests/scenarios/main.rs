@@ -10,6 +10,7 @@ mod cache;
 mod delivery;
 mod disk;
 mod failure;
+mod group;
 mod identity;
 mod lease;
 mod locks;

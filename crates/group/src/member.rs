@@ -1,0 +1,287 @@
+//! The machine of one server of a group.
+//!
+//! Decides when a core is wanted and when it ends. Invariants: there is a core only in a tenure, and one core to a tenure; the core is
+//! told of each renewal by the time at which it was heard of, and ends by itself otherwise; the lease is given back only when no core is left.
+//!
+//! ```text
+//!           the lease is won              the store is fenced, a core is given
+//! standby ───────────────────▶ elected ─────────────────────────────────────▶ serving
+//!    ▲                            │ not in time: given back                      │
+//!    └────────────────────────────┴──── the lease is over, or given away ◀───────┘
+//! ```
+
+use crate::standby::Standby;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use cistern_flease::{Ballot, Config, Member, Node, Peer};
+use cistern_link::bugs::{self, Bug};
+use cistern_link::{ConfigError, Instant, Machine, Path};
+use cistern_seal::FirstCheck;
+use cistern_server::Server;
+use core::time::Duration;
+use log::{info, warn};
+
+/// The resource that the group agrees on.
+const RESOURCE: &[u8] = b"server";
+
+/// First bytes of the datagrams between servers.
+const MAGIC: &[u8] = b"CFLS";
+
+/// A tenure of this process, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TenureId(pub u64);
+
+/// What the driver has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duty {
+    /// The lease was won: fence all others out of the store, then give a core to [`GroupServer::serve`].
+    Open(TenureId),
+    /// That tenure is over: nothing of its store reaches the machine any more.
+    Close(TenureId),
+}
+
+/// What this server is in its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Another one serves, or none.
+    Standby,
+    /// It has the lease, and not yet the store.
+    Elected,
+    /// It serves, or starts to.
+    Serving,
+}
+
+/// An unbroken ownership of the lease.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    id: TenureId,
+    ballot: Ballot,
+    won: Instant,
+    until: Instant,
+}
+
+/// A server of a group, as a driver turns it: as [`Server`], with [`Self::poll_duty`] beside.
+#[derive(Debug)]
+pub struct GroupServer {
+    node: Node,
+    standby: Standby,
+    core: Option<Server>,
+    held: Option<Held>,
+    tenures: u64,
+    /// When the store has answered last.
+    heard: Option<Instant>,
+    /// When it may stand for election again, having given the lease back.
+    rests_until: Option<Instant>,
+    duties: VecDeque<Duty>,
+    answers: VecDeque<(Path, Vec<u8>)>,
+}
+
+impl GroupServer {
+    /// A server that starts now, in the group of `config`; `check`: of its own key, in the sealed mode. `seed` is one that nobody has used.
+    ///
+    /// # Errors
+    /// The configuration of the group is outside its bounds.
+    pub fn new(config: &Config, check: Option<FirstCheck>, seed: [u8; 32], now: Instant) -> Result<Self, ConfigError> {
+        let node = Node::new(Peer::new(config, seed, now)?);
+        Ok(Self {
+            node,
+            standby: Standby::new(now, check, config.terms.lease / 8),
+            core: None,
+            held: None,
+            tenures: 0,
+            heard: None,
+            rests_until: None,
+            duties: VecDeque::new(),
+            answers: VecDeque::new(),
+        })
+    }
+
+    /// The peers of the group: their addresses, who was heard when.
+    #[must_use]
+    pub const fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// As [`Self::node`], to say where a member is.
+    pub const fn node_mut(&mut self) -> &mut Node {
+        &mut self.node
+    }
+
+    /// The core that serves, or starts to.
+    #[must_use]
+    pub const fn core(&self) -> Option<&Server> {
+        self.core.as_ref()
+    }
+
+    /// As [`Self::core`], for its store and its operators.
+    pub const fn core_mut(&mut self) -> Option<&mut Server> {
+        self.core.as_mut()
+    }
+
+    /// What it is now.
+    #[must_use]
+    pub fn role(&self, now: Instant) -> Role {
+        match (self.node.owned(now, RESOURCE), &self.core) {
+            (None, _) => Role::Standby,
+            (Some(_), None) => Role::Elected,
+            (Some(_), Some(_)) => Role::Serving,
+        }
+    }
+
+    /// Which member has the lease, as far as this one knows.
+    #[must_use]
+    pub fn owner(&self, now: Instant) -> Option<Member> {
+        self.node.owner(now, RESOURCE).map(|(member, _)| member)
+    }
+
+    /// The store has answered, linearizably, to what was asked after it was heard last: only then this server stands for election.
+    pub fn store_answered(&mut self, now: Instant) {
+        self.heard = Some(now);
+        self.settle(now);
+    }
+
+    /// What is to be done; the driver asks after each turn until there is nothing.
+    pub fn poll_duty(&mut self) -> Option<Duty> {
+        self.duties.pop_front()
+    }
+
+    /// The store is this server's, since [`Duty::Open`] of this tenure, and `core` is to serve it. False: the tenure is over.
+    pub fn serve(&mut self, now: Instant, tenure: TenureId, core: Server) -> bool {
+        self.settle(now);
+        let Some(held) = self.held.filter(|held| held.id == tenure && self.core.is_none()) else { return false };
+        //= wire-spec.md#11-10-groups-of-servers
+        //# The grace of an elected server MUST begin when its lease of the group was granted, and not before.
+        let won = if bugs::is(Bug::C4) { Instant::new(0, 0) } else { held.won };
+        self.core = Some(core.elected(won, held.until));
+        true
+    }
+
+    /// Stops serving, and gives the lease to another: to `successor`, if one is named.
+    pub fn hand_over(&mut self, now: Instant, successor: Option<Member>) {
+        self.settle(now);
+        //= wire-spec.md#11-10-groups-of-servers
+        //# A server MUST NOT give its lease back before it has stopped for good in that tenure.
+        self.end();
+        self.node.release(now, RESOURCE, successor);
+        // As long as others may take to notice, and once more for them to win.
+        self.rests_until = Some(now.plus(4 * self.lease()));
+    }
+
+    fn lease(&self) -> Duration {
+        self.node.group().terms.lease
+    }
+
+    /// The tenure is over, with all that was known in it.
+    fn end(&mut self) {
+        self.core = None;
+        if let Some(held) = self.held.take() {
+            self.duties.push_back(Duty::Close(held.id));
+        }
+    }
+
+    /// Draws the consequences of what the lease is now.
+    fn settle(&mut self, now: Instant) {
+        match (self.held, self.node.owned(now, RESOURCE)) {
+            (Some(held), Some(owned)) if held.ballot == owned.tenure || bugs::is(Bug::C3) => {
+                if held.until != owned.until {
+                    self.held = Some(Held { ballot: owned.tenure, until: owned.until, ..held });
+                    self.core.iter_mut().for_each(|core| core.renew_tenure(now, owned.until));
+                }
+            }
+            (Some(_), None) if bugs::is(Bug::C2) || bugs::is(Bug::C3) => {}
+            (held, owned) => {
+                if held.is_some() {
+                    warn!("the lease of the group is over");
+                    self.end();
+                }
+                if let Some(owned) = owned {
+                    self.tenures += 1;
+                    let id = TenureId(self.tenures);
+                    info!("elected: the lease of the group is this server's");
+                    self.held = Some(Held { id, ballot: owned.tenure, won: now, until: owned.until });
+                    self.duties.push_back(Duty::Open(id));
+                }
+            }
+        }
+        self.stand(now);
+    }
+
+    /// Stands for election, or does not.
+    fn stand(&mut self, now: Instant) {
+        // Whoever has won and cannot have the store lets another one try.
+        let late = self.held.filter(|held| self.core.is_none() && now.waited(held.won.plus(4 * self.lease())));
+        if late.is_some() {
+            warn!("the store has not answered in time: the lease of the group is given back");
+            return self.hand_over_late(now);
+        }
+        let is_rested = self.rests_until.is_none_or(|until| now.waited(until));
+        //= wire-spec.md#11-10-groups-of-servers
+        //# A server MUST NOT stand for election unless the store has answered it within the last L.
+        let hears = self.heard.is_some_and(|heard| !now.waited(heard.plus(self.lease())));
+        if self.held.is_some() {
+            return;
+        }
+        if is_rested && hears {
+            // The name is short and the only one.
+            let _ = self.node.acquire(now, RESOURCE);
+        } else {
+            self.node.release(now, RESOURCE, None);
+        }
+    }
+
+    fn hand_over_late(&mut self, now: Instant) {
+        self.end();
+        self.node.release(now, RESOURCE, None);
+        self.rests_until = Some(now.plus(2 * self.lease()));
+    }
+}
+
+impl Machine for GroupServer {
+    fn handle_datagram(&mut self, now: Instant, path: Path, datagram: &[u8]) {
+        if datagram.starts_with(MAGIC) {
+            self.node.handle_datagram(now, path, datagram);
+            return self.settle(now);
+        }
+        match self.core.as_mut().filter(|core| core.is_serving()) {
+            Some(core) => core.handle_datagram(now, path, datagram),
+            None => {
+                if let Some(answer) = self.standby.answer(now, datagram) {
+                    self.answers.push_back((path, answer));
+                }
+            }
+        }
+    }
+
+    fn handle_drained(&mut self, now: Instant) {
+        self.node.handle_drained(now);
+        self.settle(now);
+        self.core.iter_mut().for_each(|core| core.handle_drained(now));
+    }
+
+    fn work(&mut self, now: Instant) {
+        self.core.iter_mut().for_each(|core| core.work(now));
+    }
+
+    fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Path> {
+        if let Some(path) = self.node.poll_transmit(now, buf) {
+            return Some(path);
+        }
+        if let Some((path, answer)) = self.answers.pop_front() {
+            *buf = answer;
+            return Some(path);
+        }
+        self.core.as_mut()?.poll_transmit(now, buf)
+    }
+
+    fn wake_after(&mut self, now: Instant) -> Option<Duration> {
+        let node = self.node.wake_after(now);
+        let core = self.core.as_mut().and_then(|core| core.wake_after(now));
+        // Whether it stands for election is looked at as often as the lease is renewed.
+        let own = Some(self.lease() / 4);
+        [node, core, own].into_iter().flatten().min()
+    }
+
+    fn max_datagram(&self) -> usize {
+        self.core.as_ref().map_or(0, Server::max_datagram).max(self.node.max_datagram())
+    }
+}

@@ -1,0 +1,130 @@
+//! What a standby says, and to what. Elections, cores and their ends are judged in the simulator (`cistern-sim group`).
+
+use crate::{Duty, GroupServer, Role};
+use alloc::vec;
+use alloc::vec::Vec;
+use cistern_flease::{Config, Terms};
+use cistern_link::{Instant, Machine as _, Path};
+use cistern_seal::FirstCheck;
+use cistern_seal::key::PublicKey;
+use cistern_wire::limits::DATAGRAM_MIN;
+use cistern_wire::sealed::{MAC_LEN, SealedAsk, SealedDatagram, SealedHandshake, SealedRefusal, Zeros};
+use cistern_wire::{AgentId, Datagram, Header, Hello, KeepAlive, Message, Packer, RefuseReason, SessionId};
+use core::net::SocketAddr;
+
+fn at(ms: u64) -> Instant {
+    Instant::new((1_000 + ms) * 1_000_000, (2_000 + ms) * 1_000_000)
+}
+
+fn agent() -> Path {
+    Path::to(SocketAddr::from(([192, 0, 2, 1], 4_000)))
+}
+
+/// The only member of its group, which therefore wins as soon as it may.
+fn member(check: Option<FirstCheck>) -> GroupServer {
+    let config = Config {
+        terms: Terms::default(),
+        list_number: 1,
+        members: vec![b"a:7311".to_vec()],
+        me: 0,
+        renew_by_write: false,
+        resources_max: 1,
+        reserved: None,
+    };
+    GroupServer::new(&config, check, [7; 32], at(0)).unwrap()
+}
+
+fn datagram(from_server: bool, session: u64, message: &Message<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut packer = Packer::new(&mut bytes, Header { from_server, session: SessionId(session), packet: 19 }, DATAGRAM_MIN);
+    assert!(packer.push(message));
+    packer.finish();
+    bytes
+}
+
+fn answers(member: &mut GroupServer, now: Instant, bytes: &[u8]) -> Vec<Vec<u8>> {
+    member.handle_datagram(now, agent(), bytes);
+    let mut answers = Vec::new();
+    let mut buf = Vec::from(*b"dirty");
+    while let Some(path) = member.poll_transmit(now, &mut buf) {
+        assert_eq!(path, agent());
+        answers.push(buf.clone());
+    }
+    answers
+}
+
+#[test]
+fn standby_answers_a_session_by_hint_a_handshake_by_refusal_and_nothing_else() {
+    let mut member = member(None);
+    assert_eq!(member.role(at(0)), Role::Standby);
+    let keep_alive = KeepAlive { serial: 1, clock_us: 0 }.into();
+    let hints = answers(&mut member, at(0), &datagram(false, 5, &keep_alive));
+    let hint = Datagram::at_agent(&hints[0]).unwrap();
+    assert_eq!((hints.len(), hint.header.session, hint.header.packet), (1, SessionId(5), 19));
+    assert!(matches!(hint.messages().next(), Some(Message::Hint(hint)) if hint.echo == 19));
+    let hello = Hello::new(AgentId([1; 16]), 77).into();
+    let refusals = answers(&mut member, at(0), &datagram(false, 0, &hello));
+    let refusal = Datagram::at_agent(&refusals[0]).unwrap();
+    let Some(Message::Refuse(refuse)) = refusal.messages().next() else { panic!("{refusals:?}") };
+    assert_eq!((refuse.handshake, refuse.echo, refuse.reason), (77, 19, RefuseReason::Standby));
+    assert!(refuse.retry_ms > 0, "or the agent would give up");
+    // Of a server, damaged, no handshake.
+    let mut damaged = datagram(false, 5, &keep_alive);
+    damaged[20] ^= 1;
+    for bytes in [datagram(true, 5, &hint.messages().next().unwrap()), damaged, datagram(false, 0, &keep_alive), b"what".to_vec()] {
+        assert_eq!(answers(&mut member, at(0), &bytes), Vec::<Vec<u8>>::new());
+    }
+}
+
+#[test]
+fn standby_is_no_amplifier() {
+    let mut member = member(None);
+    let keep_alive = datagram(false, 5, &KeepAlive { serial: 1, clock_us: 0 }.into());
+    let sent: usize = (0..1_000).map(|_| answers(&mut member, at(0), &keep_alive).len()).sum();
+    assert_eq!(sent, 100, "a burst, and no more at one instant");
+    let longest = answers(&mut member, at(100), &keep_alive).iter().map(Vec::len).max().unwrap();
+    assert!(longest < keep_alive.len());
+}
+
+#[test]
+fn sealed_standby_answers_those_who_know_its_key() {
+    let check = FirstCheck::of(&PublicKey::from_bytes([9; 32]));
+    let mut member = member(Some(check.clone()));
+    let ask = SealedAsk { handshake: 77, key_id: [0; 8], room: Zeros, mac1: [0; MAC_LEN] };
+    let mut bytes = Vec::new();
+    SealedDatagram::new(SessionId(0), 3, ask).write(&mut bytes);
+    assert!(answers(&mut member, at(0), &bytes).is_empty(), "no check");
+    check.complete(&mut bytes);
+    let refusals = answers(&mut member, at(0), &bytes);
+    assert!(check.holds(&refusals[0]));
+    let SealedHandshake::Refuse(refuse) = SealedDatagram::at_agent(&refusals[0]).unwrap().body else { panic!("{refusals:?}") };
+    assert_eq!((refuse.handshake, refuse.echo, refuse.reason), (77, 3, SealedRefusal::Standby));
+    let plain = datagram(false, 5, &KeepAlive { serial: 1, clock_us: 0 }.into());
+    assert!(answers(&mut member, at(0), &plain).is_empty(), "a server with a key answers nothing in clear");
+}
+
+//= wire-spec.md#11-10-groups-of-servers
+//= type=test
+//# A server MUST NOT stand for election unless the store has answered it within the last L.
+#[test]
+fn who_hears_nothing_of_the_store_is_not_elected_and_who_cannot_have_it_gives_the_lease_back() {
+    let mut member = member(None);
+    let lease = Terms::default().lease;
+    let passes = |member: &mut GroupServer, from: u64, to: u64, hears: bool| {
+        for ms in from..to {
+            if hears {
+                member.store_answered(at(ms));
+            }
+            member.handle_drained(at(ms));
+        }
+    };
+    passes(&mut member, 0, 3_000, false);
+    assert_eq!((member.role(at(3_000)), member.poll_duty()), (Role::Standby, None));
+    passes(&mut member, 3_000, 3_100, true);
+    assert_eq!(member.role(at(3_100)), Role::Elected);
+    let Some(Duty::Open(tenure)) = member.poll_duty() else { panic!("nothing to open") };
+    // Nobody gives it a core.
+    let late = 3_100 + 4 * u64::try_from(lease.as_millis()).unwrap();
+    passes(&mut member, 3_100, late, false);
+    assert_eq!((member.role(at(late)), member.poll_duty()), (Role::Standby, Some(Duty::Close(tenure))));
+}

@@ -1,0 +1,41 @@
+//! Groups of servers: who serves, and that nobody does beside another.
+
+use cistern_sim::bugs::choose_named;
+use cistern_sim::group::{GroupPlan, simulate};
+
+/// Runs of which each must hold.
+fn hold(seeds: core::ops::Range<u64>) {
+    choose_named();
+    for seed in seeds {
+        let outcome = simulate(&GroupPlan::draw(seed), &mut |_, _| ());
+        assert_eq!(outcome.violation, None, "seed {seed}: cargo run --release -p cistern-sim -- group --seed {seed}");
+    }
+}
+
+#[test]
+fn never_two_servers_renew_and_one_serves_when_all_is_mended() {
+    hold(0..60);
+}
+
+/// What keeps a server that was replaced from the store: each part of it is needed.
+#[cfg(feature = "bugs")]
+#[test]
+fn every_bug_of_the_fence_is_found() {
+    use cistern_store_etcd::bugs::{Bug, choose};
+    let mut missed = Vec::new();
+    for bug in [
+        Bug::OwnerNotCompared,
+        Bug::SequenceNotCompared,
+        Bug::TwoInFlight,
+        Bug::LoadedBeforeFence,
+        Bug::UnknownIsFailed,
+        Bug::UnknownIsDone,
+    ] {
+        choose(Some(bug));
+        let found = (0..1_000).find_map(|seed| Some((seed, simulate(&GroupPlan::draw(seed), &mut |_, _| ()).violation?)));
+        choose(None);
+        println!("{bug:?}: {found:?}");
+        missed.extend(found.is_none().then_some(bug));
+    }
+    assert_eq!(missed, []);
+}
