@@ -29,6 +29,11 @@ impl Tenure {
         Self { until }
     }
 
+    /// Whether it ends: the server is one of a group.
+    pub(crate) const fn is_limited(self) -> bool {
+        self.until.raw_ns != Self::UNLIMITED.until.raw_ns
+    }
+
     /// The proof that the server may answer now; `None`: it may not.
     #[inline]
     pub(crate) fn certain(self, now: Instant) -> Option<Certain> {

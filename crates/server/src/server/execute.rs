@@ -111,6 +111,9 @@ impl Server {
     /// Runs an operation from its start.
     #[inline]
     pub(crate) fn execute(&mut self, call: Call, raw: Raw<'_>, seen: &Seen) -> Run {
+        if let Some(batch) = self.wake_record(call.key) {
+            return Err(Blocked::Durable(batch).into());
+        }
         let run = match raw.kind {
             // What is asked most, without a message made of it first.
             Kind::GetAttr => raw.read(|m| Some(self.read(call, &Reading::GetAttr(*m), seen))),
@@ -313,7 +316,7 @@ impl Server {
             Recording::By(batch) => return Err(Blocked::Durable(batch).into()),
             Recording::Full => return Err(used_up(Limit::Locks, Whose::Session, RECORDED_MAX, RECORDED_MAX).into()),
         }
-        self.long.note(key.id());
+        self.holds_less(key);
         let lock = LockId { object: message.object, class: LockClass::Advisory };
         let asked = self.locks.asked();
         let outcome = self.locks.lock(self.now, call.slot, call.nonce, message.object, message.mode, message.wait);

@@ -232,6 +232,7 @@ impl Server {
             session.lanes.drop_renewals(self.transport.pool());
         }
         self.long.forget(key.id());
+        self.idle.forget(key);
         if cause != Cause::NotReclaimed || !bugs::is(Bug::M38) {
             let outcomes = self.sessions.get(key).map_or(0, |session| session.outcomes.get());
             self.delete_session(key.id(), outcomes);

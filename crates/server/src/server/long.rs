@@ -98,8 +98,9 @@ impl Server {
     pub(crate) fn session_record(&self, key: SessionKey, boot: [u8; 16], unreclaimable: bool) -> Option<SessionRecord> {
         let long = self.long.sessions.get(&key.id());
         let boot = long.map_or(boot, |long| long.boot);
+        let idle = || self.idle.holds_nothing(key.id()).then(Vec::new);
         let of_before = || self.grace.as_ref().and_then(|grace| grace.objects(key.id())).map(Vec::from);
-        let objects = self.long.objects(key.id()).or_else(of_before);
+        let objects = self.long.objects(key.id()).or_else(idle).or_else(of_before);
         let session = self.sessions.get(key)?;
         let start = match session.sealer {
             Sealer::Sealed(_) => self.identity.incarnation,

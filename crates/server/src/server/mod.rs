@@ -12,6 +12,7 @@ mod delivery;
 mod durability;
 mod execute;
 mod handshake;
+mod idle;
 pub(crate) mod join_session;
 pub(crate) mod joining;
 mod lifecycle;
@@ -44,6 +45,7 @@ use crate::principals::Principals;
 use crate::requests::Tasks;
 use crate::scheduler::Scheduler;
 use crate::server::durability::OnDurable;
+use crate::server::idle::IdleSessions;
 use crate::server::join_session::ServerRoster;
 use crate::server::lifecycle::Pending;
 use crate::server::long::LongSessions;
@@ -167,6 +169,7 @@ pub struct Server {
     half_open: HalfOpens,
     sessions: Sessions,
     long: LongSessions,
+    idle: IdleSessions,
     /// From which resume secrets follow.
     start_keys: StartKeys,
     /// What their agents are told when the store has their records, or has them no more.
@@ -243,6 +246,7 @@ impl Server {
             half_open: HalfOpens::default(),
             sessions: Sessions::new(config.tombstones_max),
             long: LongSessions::default(),
+            idle: IdleSessions::default(),
             pending: BTreeMap::new(),
             start_keys: StartKeys::default(),
             grace: None,
@@ -337,6 +341,7 @@ impl Server {
     /// Does what is due.
     fn run_timers(&mut self) {
         self.run_lease_timers();
+        self.run_idle_timers();
         for (timer, at) in self.timers() {
             if at.is_some_and(|at| self.now.waited(at)) {
                 match timer {
@@ -450,7 +455,7 @@ impl Machine for Server {
                 let lease = self.lease_timers.wake_after(self.now).map(|next| next.0);
                 let silence = self.listening.next().map(|deadline| self.delivery.until(deadline));
                 let timers = self.timers().into_iter().filter_map(|(_, at)| at).map(|at| self.now.until_waited(at)).min();
-                [lease, silence, timers].into_iter().flatten().min()
+                [lease, silence, timers, self.idle.wake_after(self.now)].into_iter().flatten().min()
             }
             Phase::Starting | Phase::Recording | Phase::Failed | Phase::Lapsed => None,
         };

@@ -138,6 +138,7 @@ impl Server {
             self.sessions.inherit(old, key);
         }
         self.open_long(key, boot);
+        self.open_idle(key, boot);
         //= wire-spec.md#11-7-restart-and-recovery
         //# A long session MUST NOT be given a cache lock.
         let slot = self.locks.open(key, owner, !self.long.contains(id));

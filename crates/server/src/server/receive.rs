@@ -402,7 +402,7 @@ impl Server {
         if !self.may_give_back(key) {
             return Taken::Refused;
         }
-        self.long.note(key.id());
+        self.holds_less(key);
         let mut items = core::mem::take(&mut self.released_buffer);
         items.clear();
         for item in message.items {
@@ -435,7 +435,7 @@ impl Server {
         if !self.is_good(key) {
             return Taken::Refused;
         }
-        self.long.note(key.id());
+        self.holds_less(key);
         let nonce = message.nonce;
         //= wire-spec.md#11-2-delivery
         //# The server MUST NOT act on a message that announces a floor more than W above the one it keeps.

@@ -404,7 +404,8 @@ impl GroupAgent {
     }
 
     fn ended(&mut self, now: u64, want: Want, result: Result<Output, OpError>, deeds: &mut Vec<Deed>) {
-        self.due = now + self.rng.between(MS, 60 * MS);
+        let longest = if self.rng.chance(50_000) { 4 * SEC } else { 60 * MS };
+        self.due = now + self.rng.between(MS, longest);
         match (want, result) {
             (Want::Lock(lock), Ok(Output::Locked(locked))) => {
                 self.got.0 += 1;

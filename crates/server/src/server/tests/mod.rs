@@ -10,6 +10,7 @@ mod grace;
 mod grace_length;
 mod handshake;
 mod hostile;
+mod idle;
 mod insider;
 mod joining;
 mod last_heard;

@@ -12,7 +12,7 @@ use core::time::Duration;
 const LEASE: Duration = Duration::from_millis(500);
 
 /// Makes the server of a world that has had no turn an elected one: it won at the world's present instant, less `since`.
-fn elect(world: &mut World, since: Duration) {
+pub(super) fn elect(world: &mut World, since: Duration) {
     let now = world.now;
     let won = Instant::new(now.raw_ns - nanos(since), now.boot_ns - nanos(since));
     let other = Server::new(now, 0, STORE, world.server.config.clone(), [9; 32]).unwrap();
@@ -25,7 +25,7 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap()
 }
 
-fn elected(config: Config) -> World {
+pub(super) fn elected(config: Config) -> World {
     let mut world = World::starting(Disk::default(), Config { new_cluster: true, volatile: true, ..config }, 7);
     elect(&mut world, Duration::ZERO);
     assert!(world.server.is_serving());
