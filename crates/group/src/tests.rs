@@ -7,9 +7,10 @@ use cistern_flease::{Config, Terms};
 use cistern_link::{Instant, Machine as _, Path};
 use cistern_seal::FirstCheck;
 use cistern_seal::key::PublicKey;
+use cistern_server::Server;
 use cistern_wire::limits::DATAGRAM_MIN;
 use cistern_wire::sealed::{MAC_LEN, SealedAsk, SealedDatagram, SealedHandshake, SealedRefusal, Zeros};
-use cistern_wire::{AgentId, Datagram, Header, Hello, KeepAlive, Message, Packer, RefuseReason, SessionId};
+use cistern_wire::{AgentId, Datagram, Header, Hello, KeepAlive, Message, Packer, RefuseReason, SessionId, StoreId};
 use core::net::SocketAddr;
 
 fn at(ms: u64) -> Instant {
@@ -127,4 +128,29 @@ fn who_hears_nothing_of_the_store_is_not_elected_and_who_cannot_have_it_gives_th
     let late = 3_100 + 4 * u64::try_from(lease.as_millis()).unwrap();
     passes(&mut member, 3_100, late, false);
     assert_eq!((member.role(at(late)), member.poll_duty()), (Role::Standby, Some(Duty::Close(tenure))));
+}
+
+//= wire-spec.md#11-10-groups-of-servers
+//= type=test
+//# A server MUST NOT give its lease back before it has stopped for good in that tenure.
+#[test]
+fn who_hands_over_has_no_core_any_more_when_the_lease_is_free() {
+    let mut member = member(None);
+    for ms in 0..1_000 {
+        member.store_answered(at(ms));
+        member.handle_drained(at(ms));
+    }
+    let Some(Duty::Open(tenure)) = member.poll_duty() else { panic!("nothing to open") };
+    let core = Server::new(at(1_000), 0, StoreId([1; 16]), cistern_server::Config::default(), [8; 32]).unwrap();
+    assert!(member.serve(at(1_000), tenure, core));
+    assert_eq!(member.role(at(1_000)), Role::Serving);
+    member.hand_over(at(1_000), None);
+    assert!(member.core().is_none());
+    assert_eq!((member.role(at(1_000)), member.poll_duty()), (Role::Standby, Some(Duty::Close(tenure))));
+    // What comes late for that tenure finds nothing, and another one may win first.
+    let late = Server::new(at(1_000), 0, StoreId([1; 16]), cistern_server::Config::default(), [9; 32]).unwrap();
+    assert!(!member.serve(at(1_001), tenure, late));
+    member.store_answered(at(1_100));
+    member.handle_drained(at(1_100));
+    assert_eq!(member.role(at(1_100)), Role::Standby);
 }
