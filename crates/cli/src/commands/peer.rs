@@ -44,7 +44,7 @@ Each host of the group runs one. A command on any of them takes a lock by `ciste
 and nothing is on disk, unless --state says so.
 
 Datagrams are sealed with the keys of the hosts: the list is a file, the same on each of them, with a member a line and its public key behind it (`cistern key \
-new` makes a host's key, `cistern key show` shows it). Without keys it takes --insecure.
+new` makes a host's key, `cistern key show` shows it): `cistern peer --group /etc/cistern/group`. Without keys it takes --insecure, as below.
 
 A member that starts takes no part until what it may have forgotten has ended: 1 % and 1 ms longer than the lease, with the default settings. Asked to end by \
 a signal it ends its programs' connections, and hands over what they held when none of them can act any more.
@@ -53,11 +53,10 @@ Lease, drift, list and number must be the same at all members; what differs is r
 all members, and start them with the new list and a larger number.
 
 Examples:
-  cistern peer --group /etc/cistern/group
-  cistern peer --group /etc/cistern/group --state /var/lib/cistern/peer
-  cistern peer status --group /etc/cistern/group
-  cistern lock --group /etc/cistern/group nightly -- ./backup.sh
   cistern peer --insecure --group a:7312,b:7312,c:7312
+  cistern peer --insecure --group a:7312,b:7312,c:7312 --state /var/lib/cistern/peer
+  cistern peer status --group a:7312,b:7312,c:7312
+  cistern lock --group a:7312,b:7312,c:7312 nightly -- ./backup.sh
 
 Exit status:
   0   ended by a signal
