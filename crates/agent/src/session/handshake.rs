@@ -112,8 +112,9 @@ pub(crate) struct Handshake {
     /// OPEN or RESUME as it was made, in the sealed mode; empty: it was not. And the number under which it was sent first.
     open: Vec<u8>,
     open_from: u64,
-    /// How often it was sent, if it is a RESUME; and whether none is sent any more, for one was in vain.
-    resumed: Option<u32>,
+    /// Whether it is a RESUME; how many have been sent, to any address; and whether none is sent any more, for they were in vain.
+    resumed: bool,
+    resumes: u32,
     opens: bool,
     /// The next datagram is the first of another handshake, of another number.
     anew: bool,
@@ -154,7 +155,8 @@ impl Handshake {
             cookie: Vec::new(),
             open: Vec::new(),
             open_from: 0,
-            resumed: None,
+            resumed: false,
+            resumes: 0,
             opens: false,
             anew: false,
             answered: 0,
@@ -242,7 +244,7 @@ impl Handshake {
         pause_max: Duration,
         buf: &mut Vec<u8>,
     ) -> Option<usize> {
-        if self.resumed == Some(RESUMES) {
+        if self.resumes == RESUMES && !self.opens {
             self.cannot_resume();
         }
         if core::mem::take(&mut self.anew) {
@@ -263,9 +265,9 @@ impl Handshake {
             if !resumes && !keys.open(*handshake, cookie, packet, payload, open) {
                 return None;
             }
-            self.resumed = resumes.then_some(0);
+            self.resumed = resumes;
         }
-        self.resumed = self.resumed.map(|sent| sent + 1);
+        self.resumes += u32::from(self.resumed);
         keys.number(packet, &mut self.open);
         buf.clear();
         buf.extend_from_slice(&self.open);
@@ -288,13 +290,13 @@ impl Handshake {
     /// In the sealed mode nothing that was made so far is good for anything any more: one ephemeral key is for one text.
     pub(crate) fn begin_anew(&mut self) {
         self.cookie.clear();
-        self.resumed = None;
+        self.resumed = false;
         self.anew |= !core::mem::take(&mut self.open).is_empty();
     }
 
     /// Whether RESUME was sent and waits for its answer.
     pub(crate) const fn is_resuming(&self) -> bool {
-        self.resumed.is_some()
+        self.resumed
     }
 
     /// Nothing is resumed: OPEN proves more.

@@ -12,12 +12,13 @@ use cistern_seal::work::KeyHolder;
 use cistern_seal::{Cipher, Entropy, FirstCheck, Psk, Sealer, SecretKey, SessionKeys};
 use cistern_wire::limits::DATAGRAM_MIN;
 use cistern_wire::sealed::{
-    MAC_LEN, OpenPayload, SealedChallenge, SealedDatagram, SealedHandshake, SealedHint, SealedKind, SealedRefusal, SealedRefuse,
+    MAC_LEN, OpenPayload, SealedAsk, SealedChallenge, SealedDatagram, SealedHandshake, SealedHint, SealedKind, SealedRefusal, SealedRefuse,
     SealedWelcome, WelcomePayload, Zeros, prologue,
 };
 use cistern_wire::{
     AgentId, Direction, Envelope, FormerFate, Header, List, Message, Opened, Packer, SessionFate, SessionId, welcome_payload_sample,
 };
+use core::net::SocketAddr;
 use core::time::Duration;
 
 const SECRET: [u8; 32] = [0x5E; 32];
@@ -35,19 +36,21 @@ struct Shaking {
     sealer: Sealer,
     /// Number of the last record of the agent.
     heard: u64,
+    /// Where the last datagram of a handshake went.
+    to: Option<Path>,
 }
 
 impl Shaking {
-    fn new() -> Self {
+    fn new(servers: &[SocketAddr]) -> Self {
         let mut drawn = 0;
         let draw = move || {
             drawn += 1;
             Entropy::from_bytes([drawn; 32])
         };
         let identity = Identity { agent: AgentId([1; 16]), incarnation: 1, boot: [2; 16], label: b"test".to_vec() };
-        let agent = Agent::new(Config::default(), identity, [3; 32], [server(1)].to_vec()).unwrap();
+        let agent = Agent::new(Config::default(), identity, [3; 32], servers.to_vec()).unwrap();
         let agent = agent.sealed(Keys::new(KeyHolder::new(SecretKey::from_bytes([4; 32]), draw), server_key().public()), Cipher::default());
-        let mut shaking = Self { agent, now_ms: 10_000, sent: 0, session: SessionId(0), sealer: Sealer::Plain, heard: 0 };
+        let mut shaking = Self { agent, now_ms: 10_000, sent: 0, session: SessionId(0), sealer: Sealer::Plain, heard: 0, to: None };
         let now = shaking.now();
         shaking.agent.submit(now, stat(1));
         shaking
@@ -63,8 +66,9 @@ impl Shaking {
         loop {
             let now = self.now();
             self.agent.handle_drained(now);
-            while self.agent.poll_transmit(now, &mut buf).is_some() {
+            while let Some(path) = self.agent.poll_transmit(now, &mut buf) {
                 if let Ok(datagram) = SealedDatagram::at_server(&buf) {
+                    self.to = Some(path);
                     return (datagram.body, buf);
                 }
                 self.heard = packet(&buf);
@@ -88,9 +92,13 @@ impl Shaking {
     /// ASK is sent, and answered; what follows.
     fn asked(&mut self) -> (SealedHandshake, Vec<u8>) {
         let (SealedHandshake::Ask(ask), bytes) = self.one() else { panic!("not an ASK") };
-        let challenge = SealedChallenge { handshake: ask.handshake, echo: packet(&bytes), cookie: [5; 24], mac1: [0; MAC_LEN] };
-        self.say(SessionId(0), challenge);
+        self.challenge(&ask, &bytes);
         self.one()
+    }
+
+    fn challenge(&mut self, ask: &SealedAsk, bytes: &[u8]) {
+        let challenge = SealedChallenge { handshake: ask.handshake, echo: packet(bytes), cookie: [5; 24], mac1: [0; MAC_LEN] };
+        self.say(SessionId(0), challenge);
     }
 
     /// Offers a session to whoever has sent OPEN or RESUME; false: that was made with another secret.
@@ -137,7 +145,12 @@ impl Shaking {
 
     /// One that has a session, whose server was started anew: it is hinted at.
     fn in_doubt(resume: [u8; 32]) -> Self {
-        let mut shaking = Self::new();
+        Self::in_doubt_among(resume, &[server(1)])
+    }
+
+    /// The same with more addresses of the server.
+    fn in_doubt_among(resume: [u8; 32], servers: &[SocketAddr]) -> Self {
+        let mut shaking = Self::new(servers);
         let open = shaking.asked();
         assert!(matches!(open.0, SealedHandshake::Open(_)), "there is nothing to resume");
         assert!(shaking.welcome(&open, 8));
@@ -220,6 +233,25 @@ fn resumes_that_stay_unanswered_are_followed_by_open() {
         assert_eq!((&first[..12], &first[20..end]), (&bytes[..12], &bytes[20..end]), "the same but for its number and check");
     }
     assert!(is_open(&shaking.asked()));
+}
+
+#[test]
+fn resumes_that_stay_unanswered_count_although_other_addresses_are_tried_between_them() {
+    let mut shaking = Shaking::in_doubt_among(SECRET, &[server(1), server(2)]);
+    let mut resumes = 0;
+    loop {
+        let (body, bytes) = shaking.one();
+        match body {
+            // The other address is silent.
+            SealedHandshake::Ask(ask) if shaking.to == Some(Path::to(server(1))) => shaking.challenge(&ask, &bytes),
+            SealedHandshake::Ask(_) => {}
+            SealedHandshake::Resume(_) => resumes += 1,
+            SealedHandshake::Open(_) => break,
+            other => panic!("{other:?}"),
+        }
+        assert!(resumes <= 8, "nothing else is tried");
+    }
+    assert_eq!(resumes, 8);
 }
 
 #[test]
