@@ -7,7 +7,7 @@
 //! holds every batch reported durable before the question was asked.
 //! Leaves to others: leases, locks and elections, of which none of etcd's is used; what keys and values mean (`cistern_server::store`).
 //!
-//! The connection itself ([`EtcdStore`]) is behind the feature `client`. Reading order: `txn`, `record` (what is in etcd), `sequencer`,
+//! The connection itself (`EtcdStore`) is behind the feature `client`. Reading order: `txn`, `record` (what is in etcd), `sequencer`,
 //! `chunk`, `client`.
 
 pub mod bugs;
