@@ -13,16 +13,23 @@ use cistern_seal::key::Role;
 use cistern_trust::{Fingerprint, Offered, Pinned};
 use rustix::process::geteuid;
 use std::env;
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 use zeroize::Zeroizing;
 
 /// Credentials of the host, for root and for whoever has none of his own.
 const SYSTEM: &str = "/etc/cistern";
 /// Before the names of files in a service's credentials directory, which has those of other programs, too.
 const SERVICE_PREFIX: &str = "cistern.";
+
+/// How often, and how far apart, it is tried to be the only one that changes a cluster's file: longer than that takes anybody, and shorter
+/// than what a process that calls this from its loop can miss.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// A place where credentials may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,9 +117,10 @@ impl Place {
     /// Trusts a cluster from now on, or takes a newer roster of the one that is trusted.
     ///
     /// # Errors
-    /// Another cluster is trusted; the roster is not to be taken; the file cannot be read or written.
+    /// Another cluster is trusted; the roster is not to be taken; the file cannot be read or written, or another process is about to.
     pub fn trust(&self, pinned: &Pinned) -> Result<Offered, CredentialError> {
         let path = self.cluster_path();
+        let _alone = alone(&path)?;
         let Some(mut known) = self.cluster()? else { return write_cluster(&path, pinned).map(|()| Offered::Taken) };
         if known.cluster() != pinned.cluster() {
             let what = format!(
@@ -147,6 +155,21 @@ impl Place {
             Self::Key(_) | Self::Directory(_) => Others::Nothing,
         }
     }
+}
+
+/// Keeps other processes from changing what they read before: of two rosters the older one could stay.
+fn alone(path: &Path) -> Result<Option<File>, CredentialError> {
+    let Some(dir) = path.parent().map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir }) else { return Ok(None) };
+    // A directory that cannot be opened or locked is told of by what is done in it.
+    let Ok(dir) = File::open(dir) else { return Ok(None) };
+    for _ in 0..TRIES {
+        match dir.try_lock() {
+            Ok(()) => return Ok(Some(dir)),
+            Err(TryLockError::Error(_)) => return Ok(None),
+            Err(TryLockError::WouldBlock) => thread::sleep(PAUSE),
+        }
+    }
+    Err(CredentialError::new(path, Problem::Other(String::from("another process is changing it: try again"))))
 }
 
 /// A key that is to follow another one.
@@ -321,6 +344,25 @@ mod tests {
         assert_eq!(place.cluster().unwrap(), Some(pinned(3)));
         assert_eq!(place.replace(&pinned(2)).unwrap(), Offered::Older, "of the same cluster nothing older replaces anything");
         assert_eq!((place.replace(&other).unwrap(), place.cluster().unwrap()), (Offered::Taken, Some(other)));
+    }
+
+    #[test]
+    fn of_rosters_taken_at_once_the_newest_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::Directory(dir.path().to_owned());
+        thread::scope(|scope| {
+            for first in 1..=4 {
+                let place = &place;
+                scope.spawn(move || {
+                    for version in (first..=60).step_by(4) {
+                        // Told to try again, as the others' fsyncs may take long.
+                        while place.trust(&pinned(version)).is_err() {}
+                        assert!(place.cluster().unwrap().unwrap().roster().version >= version);
+                    }
+                });
+            }
+        });
+        assert_eq!(place.cluster().unwrap(), Some(pinned(60)));
     }
 
     #[test]
