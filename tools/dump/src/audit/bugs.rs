@@ -53,6 +53,7 @@ const NOT_VISIBLE: &[(Bug, &str)] = &[
     (Bug::H2, "from when an agent counts its lease is never said"),
     (Bug::H3, "whether a session that failed was rescued before CONFIRM came is not said: the server may have given it up again"),
     (Bug::H5, "from when an agent counts its lease is never said"),
+    (Bug::C5, "from when an agent counts its lease is never said"),
     (Bug::Q1, "the auditor has no rule for CANCELLED: what it says nothing of may have been given back, or never granted"),
     (Bug::S4, "the auditor has no rule for the datagrams of sealed handshakes"),
     (Bug::S5, "the auditor has no rule for the datagrams of sealed handshakes"),
