@@ -12,8 +12,8 @@ use core::hash::Hasher;
 use core::time::Duration;
 use siphasher::sip::SipHasher24;
 
-/// Largest datagram, in bytes: passes without fragments wherever IPv6 does, with 64 bytes around it where it is sealed.
-pub const DATAGRAM_MAX: usize = 1_168;
+/// Largest datagram, in bytes: passes without fragments wherever IPv6 does, with 72 bytes around it where it is sealed.
+pub const DATAGRAM_MAX: usize = 1_160;
 
 const MAGIC: u32 = 0x4346_4C53;
 const VERSION: u8 = 1;

@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 const MAGIC: [u8; 4] = *b"CFLZ";
 const VERSION: u8 = 1;
 /// Bytes in clear before the text.
-const HEADER_LEN: usize = 48;
+const HEADER_LEN: usize = 56;
 
 /// Bytes by which a sealed datagram is longer than its text.
 pub const AROUND: usize = HEADER_LEN + TAG_LEN;
@@ -62,7 +62,7 @@ pub enum Unopened {
     Malformed,
     /// It is not from the member that it names, or was changed; or one of the two has another key in its list.
     NotAuthentic,
-    /// It came before, or is of a process that another has followed.
+    /// It came before.
     Repeated,
 }
 
@@ -71,15 +71,17 @@ pub enum Unopened {
 pub enum Opened {
     /// It is for this process: its text is in the buffer. One without text is a greeting.
     Text(Place),
-    /// Its sender does not know this process: it is to be greeted by [`GroupSealer::greet`], at the address that it sent from.
+    /// Its sender does not know this process, or is none that is known to live: it is to be greeted by [`GroupSealer::greet`], at the address that it sent from.
     Stranger(Place),
 }
 
-/// What another member sends.
+/// The process of another member that is believed.
 struct Heard {
     boot: Boot,
     key: Key,
     window: ReplayWindow,
+    /// What was sent to the member before this process was believed.
+    since: u64,
 }
 
 /// What is shared with another member.
@@ -90,8 +92,6 @@ struct Pair {
     send: Key,
     sent: u64,
     heard: Option<Heard>,
-    /// Its processes that others have followed since this one started.
-    former: Vec<Boot>,
 }
 
 /// Seals and opens for one process of a group. Keys are wiped when it is dropped.
@@ -125,7 +125,7 @@ impl GroupSealer {
             if place != me {
                 let secret = agreed(own.expose(), key.as_bytes()).ok_or(GroupKeysError::Unusable(place))?;
                 let send = key_of(&secret, &own.public(), key, &boot);
-                pairs.push(Pair { place, secret, send, sent: 0, heard: None, former: Vec::new() });
+                pairs.push(Pair { place, secret, send, sent: 0, heard: None });
             }
         }
         Ok(Self { me, boot, keys, pairs })
@@ -134,22 +134,23 @@ impl GroupSealer {
     /// Seals `datagram` in place, for the member at `to`; false: there is no such member, or it was sent all that a key may seal.
     #[must_use]
     pub fn seal(&mut self, to: u8, datagram: &mut Vec<u8>) -> bool {
-        let known = self.pairs.iter().find(|pair| pair.place == to).and_then(|pair| pair.heard.as_ref()).map_or(NONE, |heard| heard.boot);
-        self.seal_for(to, known, datagram)
+        let heard = self.pairs.iter().find(|pair| pair.place == to).and_then(|pair| pair.heard.as_ref());
+        let knows = heard.map_or((NONE, 0), |heard| (heard.boot, heard.window.highest()));
+        self.seal_for(to, knows, datagram)
     }
 
     /// Makes the datagram that tells this process to the one that has sent `datagram`, which was a [`Opened::Stranger`] at `to`.
     pub fn greet(&mut self, to: u8, datagram: &[u8]) -> Option<Vec<u8>> {
         let (header, _) = Header::of(datagram)?;
         let mut greeting = Vec::new();
-        self.seal_for(to, header.boot, &mut greeting).then_some(greeting)
+        self.seal_for(to, (header.boot, header.number), &mut greeting).then_some(greeting)
     }
 
-    fn seal_for(&mut self, to: Place, knows: Boot, datagram: &mut Vec<u8>) -> bool {
+    fn seal_for(&mut self, to: Place, (knows, heard): (Boot, u64), datagram: &mut Vec<u8>) -> bool {
         let Some(pair) = self.pairs.iter_mut().find(|pair| pair.place == to) else { return false };
         let Some(number) = pair.sent.checked_add(1) else { return false };
         pair.sent = number;
-        let header = Header { from: self.me, to, boot: self.boot, knows, number }.to_bytes();
+        let header = Header { from: self.me, to, boot: self.boot, knows, number, heard }.to_bytes();
         //= docs/flease.md#sealed-datagrams
         //# A number MUST seal one datagram under a key.
         let tag = ChaCha.seal(&pair.send, number, &header, datagram);
@@ -167,13 +168,10 @@ impl GroupSealer {
         let (sealed, tag) = rest.split_last_chunk().ok_or(Unopened::Malformed)?;
         let Self { me, boot, keys, pairs } = self;
         let pair = pairs.iter_mut().find(|pair| header.to == *me && pair.place == header.from).ok_or(Unopened::Malformed)?;
-        //= docs/flease.md#sealed-datagrams
-        //# A member MUST drop what has come before, and what is of a process that another of its member has followed.
-        if pair.former.contains(&header.boot) {
-            return Err(Unopened::Repeated);
-        }
         let known = pair.heard.as_ref().filter(|heard| heard.boot == header.boot);
-        if known.is_some_and(|heard| heard.window.classify(header.number) != Freshness::Fresh) {
+        //= docs/flease.md#sealed-datagrams
+        //# A member MUST drop what has come before.
+        if known.is_some_and(|heard| matches!(heard.window.classify(header.number), Freshness::Duplicate | Freshness::Stale)) {
             return Err(Unopened::Repeated);
         }
         let place = usize::from(header.from);
@@ -189,20 +187,23 @@ impl GroupSealer {
         }
         //= docs/flease.md#sealed-datagrams
         //# A datagram that does not name the boot of its receiver MUST NOT be believed; its sender is greeted.
-        if header.knows != *boot {
+        //= docs/flease.md#sealed-datagrams
+        //# Nor MUST one of another process than is believed, unless its sender has heard what was sent after that one was believed.
+        let follows = pair.heard.as_ref().is_none_or(|heard| heard.boot == header.boot || header.heard > heard.since);
+        if header.knows != *boot || !follows {
             text.clear();
             return Ok(Opened::Stranger(header.from));
         }
+        let fresh = || Heard { boot: header.boot, key, window: ReplayWindow::starting_at(1), since: pair.sent };
         let heard = match &mut pair.heard {
             Some(heard) if heard.boot == header.boot => heard,
-            other => {
-                let window = ReplayWindow::starting_at(1);
-                let former = other.replace(Heard { boot: header.boot, key, window });
-                pair.former.extend(former.map(|heard| heard.boot));
-                other.as_mut().expect("it was just put there")
-            }
+            other => other.insert(fresh()),
         };
-        heard.window.note(header.number);
+        if heard.window.receive(header.number) == Freshness::Ahead {
+            // It is authentic, and so no jump that somebody else made: numbers go on for as long as their process lives.
+            heard.window = ReplayWindow::starting_at(header.number);
+            heard.window.note(header.number);
+        }
         Ok(Opened::Text(header.from))
     }
 }
@@ -224,6 +225,8 @@ struct Header {
     /// The boot of the receiver, as far as the sender knows.
     knows: Boot,
     number: u64,
+    /// The highest number that the sender has heard of that boot.
+    heard: u64,
 }
 
 impl Header {
@@ -233,7 +236,8 @@ impl Header {
         bytes[4..8].copy_from_slice(&[VERSION, self.from, self.to, 0]);
         bytes[8..24].copy_from_slice(&self.boot);
         bytes[24..40].copy_from_slice(&self.knows);
-        bytes[40..].copy_from_slice(&self.number.to_be_bytes());
+        bytes[40..48].copy_from_slice(&self.number.to_be_bytes());
+        bytes[48..].copy_from_slice(&self.heard.to_be_bytes());
         bytes
     }
 
@@ -245,8 +249,9 @@ impl Header {
             return None;
         }
         let boot = |at: usize| header[at..at + 16].try_into().ok();
-        let number = u64::from_be_bytes(header[40..].try_into().ok()?);
-        Some((Self { from, to, boot: boot(8)?, knows: boot(24)?, number }, rest))
+        let number = |at: usize| header[at..at + 8].try_into().ok().map(u64::from_be_bytes);
+        let header = Self { from, to, boot: boot(8)?, knows: boot(24)?, number: number(40)?, heard: number(48)? };
+        (header.number > 0).then_some((header, rest))
     }
 }
 
@@ -302,7 +307,7 @@ mod tests {
 
     //= docs/flease.md#sealed-datagrams
     //= type=test
-    //# A member MUST drop what has come before, and what is of a process that another of its member has followed.
+    //# A member MUST drop what has come before.
     #[test]
     fn what_was_recorded_is_believed_neither_again_nor_after_a_restart_of_either() {
         let (mut a, mut b) = (process(0, 10), process(1, 20));
@@ -314,7 +319,7 @@ mod tests {
         // a starts again: what its former process sent is not taken any more, also if it had not come yet.
         let mut again = process(0, 11);
         meet(&mut again, &mut b);
-        assert_eq!(opened(&mut b, &late), Err(Unopened::Repeated));
+        assert_eq!(opened(&mut b, &late), Ok((Opened::Stranger(0), Vec::new())));
         let now = sealed(&mut again, 1, b"now");
         assert_eq!(opened(&mut b, &now), Ok((Opened::Text(0), b"now".to_vec())));
         // b starts again: what was sent to its former process is not for it.
@@ -329,6 +334,59 @@ mod tests {
         let back = again.greet(1, &greeting).unwrap();
         assert_eq!(opened(&mut b, &back), Ok((Opened::Text(0), Vec::new())));
         assert_eq!(opened(&mut b, &recorded), Ok((Opened::Stranger(0), Vec::new())));
+    }
+
+    //= docs/flease.md#sealed-datagrams
+    //= type=test
+    //# Nor MUST one of another process than is believed, unless its sender has heard what was sent after that one was believed.
+    #[test]
+    fn what_a_dead_process_said_last_does_not_unseat_the_living_one() {
+        let (mut first, mut b) = (process(0, 10), process(1, 20));
+        // All that the first says once it knows b is held back: a datagram, and the greeting for one that b sent unasked.
+        let unasked = sealed(&mut b, 0, b"unasked");
+        assert_eq!(opened(&mut first, &unasked), Ok((Opened::Stranger(1), Vec::new())));
+        let greeting = first.greet(1, &unasked).unwrap();
+        let asked = sealed(&mut first, 1, b"asked");
+        assert_eq!(opened(&mut b, &asked), Ok((Opened::Stranger(0), Vec::new())));
+        let back = b.greet(0, &asked).unwrap();
+        assert!(opened(&mut first, &back).is_ok());
+        let held_back = sealed(&mut first, 1, b"held back");
+        let mut second = process(0, 11);
+        meet(&mut second, &mut b);
+        for late in [&greeting, &held_back, &greeting] {
+            assert_eq!(opened(&mut b, late), Ok((Opened::Stranger(0), Vec::new())));
+        }
+        let now = sealed(&mut second, 1, b"now");
+        assert_eq!(opened(&mut b, &now), Ok((Opened::Text(0), b"now".to_vec())));
+        // Where the dead one was believed, the living one is greeted and follows it.
+        let (mut first, mut b) = (process(0, 10), process(1, 20));
+        let unasked = sealed(&mut b, 0, b"unasked");
+        assert!(opened(&mut first, &unasked).is_ok());
+        let greeting = first.greet(1, &unasked).unwrap();
+        assert_eq!(opened(&mut b, &greeting), Ok((Opened::Text(0), Vec::new())));
+        let mut second = process(0, 11);
+        meet(&mut second, &mut b);
+        assert_eq!(opened(&mut b, &greeting), Ok((Opened::Stranger(0), Vec::new())));
+    }
+
+    #[test]
+    fn numbers_go_on_however_many_were_lost_or_sent_before() {
+        let (mut a, mut b) = (process(0, 10), process(1, 20));
+        meet(&mut a, &mut b);
+        for gap in [1 << 20, 1 << 21, 1 << 40] {
+            a.pairs[0].sent += gap;
+            let after = sealed(&mut a, 1, b"after");
+            assert_eq!(opened(&mut b, &after), Ok((Opened::Text(0), b"after".to_vec())), "{gap}");
+            assert_eq!(opened(&mut b, &after), Err(Unopened::Repeated));
+        }
+        // b starts again.
+        let mut b = process(1, 21);
+        meet(&mut b, &mut a);
+        for _ in 0..3 {
+            let more = sealed(&mut a, 1, b"more");
+            assert_eq!(opened(&mut b, &more), Ok((Opened::Text(0), b"more".to_vec())));
+            assert_eq!(opened(&mut b, &more), Err(Unopened::Repeated));
+        }
     }
 
     //= docs/flease.md#sealed-datagrams
