@@ -51,6 +51,9 @@ pub const XATTRS_MAX: usize = 128;
 pub const XATTR_BYTES_MAX: usize = 64 << 10;
 /// Most realms around each other, that of the tree included.
 pub const REALM_DEPTH_MAX: usize = 16;
+/// Most directories above which one RENAME or BATCH looks whether what it moves is among them: no path of 4,096 bytes, the longest that Linux
+/// takes, leads through more.
+pub const PARENTS_MAX: usize = 2_048;
 /// Most former sessions that one CONFIRM can name.
 pub const FORMER_MAX: usize = 8;
 /// Longest label of an agent, in bytes.

@@ -95,6 +95,8 @@ pub(super) struct Draft {
     /// Principals whose objects change, with what they have after it; when the draft is complete.
     pub(super) accounts: Vec<(PrincipalId, AccountRecord)>,
     pub(super) removes: Vec<Removal>,
+    /// Directories above which it was looked for what is moved.
+    pub(super) parents: usize,
     /// What each item so far was about.
     pub(super) subjects: Vec<ObjectId>,
 }
@@ -122,6 +124,7 @@ impl Draft {
         self.realms.clear();
         self.accounts.clear();
         self.removes.clear();
+        self.parents = 0;
         self.subjects.clear();
     }
 

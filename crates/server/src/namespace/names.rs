@@ -2,7 +2,8 @@
 //!
 //! Decides when a name may come, go or move, and what that does to its directory and its object. Implements `wire-spec.md` section 6.2.
 //! Invariants: a directory's size is the number of its entries, its link count 2 and one for each subdirectory; a file's link count is the
-//! number of its names; directories stay a tree: none is ever moved into itself or below itself (EINVAL).
+//! number of its names; directories stay a tree: none is ever moved into itself or below itself (EINVAL), and to see that takes a bounded
+//! number of steps (E2BIG).
 //! Leaves to others: advisory locks on what is removed, replaced or exchanged (the caller, by `Plan::removes`).
 
 use super::content::Content;
@@ -10,10 +11,10 @@ use super::draft::{Birth, Draft};
 use super::plan::Frame;
 use super::{check_mode, check_name, join};
 use crate::principals::Rights;
-use crate::store::{Counter, EntryRecord, ReadError, View};
+use crate::store::{EntryRecord, ReadError, View};
 use bytes::Bytes;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::limits::{ROOT, SYMLINK_MAX};
+use cistern_wire::limits::{PARENTS_MAX, ROOT, SYMLINK_MAX};
 use cistern_wire::{Create, Handle, Link, Mkdir, ObjectId, ObjectKind, Realm, Rename, RenameRule, Rmdir, Status, Symlink, Unlink};
 
 impl Draft {
@@ -190,7 +191,7 @@ impl Draft {
                 }
                 return Ok(source.object);
             }
-            _ => self.check_not_below(view, &source, to)?,
+            _ => self.check_not_below(view, &source, (from, to))?,
         }
         let (from_dir, to_dir) = (self.show(view, from)?, self.show(view, to)?);
         let all = Move { from, to, from_dir, to_dir, object: self.show(view, source.object)? };
@@ -250,7 +251,7 @@ impl Draft {
         source: EntryRecord,
         target: EntryRecord,
     ) -> Result<(), ReadError> {
-        self.check_not_below(view, &target, all.from)?;
+        self.check_not_below(view, &target, (all.to, all.from))?;
         self.entered(view, target.object)?;
         let other = self.show(view, target.object)?;
         self.check_root(frame, other, all.to_dir)?;
@@ -291,14 +292,17 @@ impl Draft {
         if own.realm == around || bugs::is(Bug::R6) { Ok(()) } else { frame.asker.check(own, Rights::OWN) }
     }
 
-    /// Whether what is moved is a directory that `dir` is, or is below: then it cannot go there.
-    fn check_not_below(&self, view: &View<'_>, moved: &EntryRecord, dir: ObjectId) -> Result<(), ReadError> {
-        if moved.kind != ObjectKind::Directory {
+    /// Whether what is moved is a directory that the one it is moved to is, or is below: then it cannot go there.
+    fn check_not_below(&mut self, view: &View<'_>, moved: &EntryRecord, (from, to): (ObjectId, ObjectId)) -> Result<(), ReadError> {
+        // No directory is below what is in it.
+        if moved.kind != ObjectKind::Directory || from == to {
             return Ok(());
         }
-        let mut at = dir;
-        // No way up has more directories than there are objects; in a damaged store it could go round.
-        for _ in 0..view.counter(Counter::Objects)? + self.made() {
+        let mut at = to;
+        //= wire-spec.md#6-2-requests
+        //# To move a directory into another the server looks for it above that one, and MUST NOT look above more directories than section 8.1
+        //# allows for one request (E2BIG): a tree is as deep as anybody makes it.
+        while self.parents < PARENTS_MAX {
             if at == moved.object {
                 return Err(Status::EINVAL.into());
             }
@@ -306,7 +310,8 @@ impl Draft {
                 return Ok(());
             }
             at = self.entered(view, at)?.parent;
+            self.parents += 1;
         }
-        Err(Status::EIO.into())
+        Err(Status::E2BIG.into())
     }
 }

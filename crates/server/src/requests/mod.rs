@@ -9,11 +9,13 @@ use crate::store::{BatchId, Query};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use cistern_wire::limits::PARENTS_MAX;
 use cistern_wire::{Kind, ObjectId};
 
 /// Most rounds of loading for one run. What was loaded and cannot be read is forgotten with every turn, so a run that needs two such values
-/// would ask for one of them for ever. The deepest directory that RENAME can look above takes a round for each level.
+/// would ask for one of them for ever. RENAME takes a round for each directory above which it looks, and a few others.
 const LOADS_MAX: u16 = 4_096;
+const _: () = assert!(2 * PARENTS_MAX <= LOADS_MAX as usize, "a RENAME may look as far as it is allowed to");
 
 /// What a run waits for.
 #[derive(Debug)]

@@ -234,6 +234,7 @@ fn limits_have_the_values_of_the_code() {
         ("extended attributes of an object", limits::XATTRS_MAX),
         ("values of all extended attributes of an object", limits::XATTR_BYTES_MAX),
         ("realms around each other, the tree's included", limits::REALM_DEPTH_MAX),
+        ("directories above those into which a RENAME or BATCH moves directories", limits::PARENTS_MAX),
         ("`former` of a CONFIRM", limits::FORMER_MAX),
         ("label of an agent", limits::LABEL_MAX),
         ("cookie", limits::COOKIE_MAX),

@@ -4,7 +4,8 @@ use super::super::{NamespaceLimits, Places};
 use super::{ROOT_DIR, RenameRule, World, create, link, removed, rename, symlink};
 use crate::store::Seen;
 use alloc::vec::Vec;
-use cistern_wire::{ObjectId, Status};
+use cistern_wire::limits::PARENTS_MAX;
+use cistern_wire::{Item, ObjectId, Status};
 
 use RenameRule::{Exchange, NoReplace, Replace};
 
@@ -100,6 +101,45 @@ fn no_directory_moves_into_itself_or_below_itself() {
     w.done(rename((e, b"f"), (ROOT_DIR, b"f"), Replace));
     w.done(rename((ROOT_DIR, b"d"), (f, b"d"), Replace));
     assert_eq!(w.fails(rename((ROOT_DIR, b"f"), (e, b"x"), Replace)), Status::EINVAL, "the tree that it is now");
+}
+
+//= wire-spec.md#6-2-requests
+//= type=test
+//# To move a directory into another the server looks for it above that one, and MUST NOT look above more directories than section 8.1
+//# allows for one request (E2BIG): a tree is as deep as anybody makes it.
+#[test]
+fn above_a_deep_directory_it_is_looked_so_far_and_no_further() {
+    let mut w = World::new();
+    let (moved, mut deep) = (w.dir(ROOT_DIR, b"moved"), ROOT_DIR);
+    for _ in 0..PARENTS_MAX - 1 {
+        deep = w.dir(deep, b"d");
+    }
+    w.done(rename((ROOT_DIR, b"moved"), (deep, b"moved"), Replace));
+    let deeper = w.dir(moved, b"deeper");
+    w.dir(deeper, b"other");
+    w.dir(ROOT_DIR, b"too");
+    assert_eq!(w.fails(rename((ROOT_DIR, b"too"), (deeper, b"too"), Replace)), Status::E2BIG);
+    assert_eq!(w.fails(rename((ROOT_DIR, b"too"), (deeper, b"other"), Exchange)), Status::E2BIG);
+    // What stays in its directory, or has nothing below it, is not looked for.
+    w.done(rename((deeper, b"other"), (deeper, b"name"), Replace));
+    w.file(b"file");
+    w.done(rename((ROOT_DIR, b"file"), (deeper, b"file"), Replace));
+}
+
+#[test]
+fn the_items_of_a_batch_look_above_as_many_directories_as_one_request() {
+    let mut w = World::new();
+    w.dir(ROOT_DIR, b"a");
+    w.dir(ROOT_DIR, b"b");
+    let mut deep = ROOT_DIR;
+    for _ in 0..PARENTS_MAX / 2 + 1 {
+        deep = w.dir(deep, b"d");
+    }
+    let moves: [Item<'_>; 2] = [b"a", b"b"].map(|name| rename((ROOT_DIR, name), (deep, name), NoReplace).into());
+    assert_eq!(w.batch(&moves, &[]).err(), Some((Status::E2BIG, Some(1))));
+    for item in moves {
+        assert_eq!(w.batch(&[item], &[]).err(), None);
+    }
 }
 
 #[test]
