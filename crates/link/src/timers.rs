@@ -84,7 +84,13 @@ impl<K: Ord + Copy> TimerQueue<K> {
     }
 
     /// Takes one deadline that is due, and gives its key; call it until it gives `None`.
+    #[inline]
     pub fn due(&mut self, now: Instant) -> Option<K> {
+        // Asked in each turn, and mostly there is none.
+        if self.is_empty() { None } else { self.due_of_some(now) }
+    }
+
+    fn due_of_some(&mut self, now: Instant) -> Option<K> {
         while let Some(&(raw_ns, key)) = self.by_raw.first()
             && raw_ns <= now.raw_ns
         {
@@ -112,7 +118,12 @@ impl<K: Ord + Copy> TimerQueue<K> {
     /// Right after [`due`](Self::due) gave `None` it is above zero. A wait may ask for two wakings, one by each
     /// clock, never for more.
     #[must_use]
+    #[inline]
     pub fn wake_after(&self, now: Instant) -> Option<(Duration, K)> {
+        if self.is_empty() { None } else { self.wake_after_some(now) }
+    }
+
+    fn wake_after_some(&self, now: Instant) -> Option<(Duration, K)> {
         let head = |order: &BTreeSet<(u64, K)>, now_ns: u64| {
             let &(at_ns, key) = order.first()?;
             Some((Duration::from_nanos(at_ns.saturating_sub(now_ns)), key))

@@ -84,7 +84,9 @@ impl Server {
 
     /// Looks at those that may hold nothing from now on.
     pub(crate) fn tidy_idle(&mut self) {
-        while let Some(key) = self.idle.changed.pop_first() {
+        while !self.idle.changed.is_empty()
+            && let Some(key) = self.idle.changed.pop_first()
+        {
             if self.holds_nothing(key) {
                 self.idle.timers.set(key, self.now.plus(self.config.lease), Question::Waited);
             }
