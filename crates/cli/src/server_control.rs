@@ -293,15 +293,15 @@ fn evict_from(server: &mut Server, now: Instant, whom: &str) -> Result<Value, Fa
     }))
 }
 
-/// The one agent that is meant: what is named whole comes before what only begins so.
+/// The one agent that is meant: an id, which agents cannot choose to be another's, before a label, and both before what only begins so.
 fn find_agent(rows: &[SessionRow], whom: &str) -> Result<AgentId, Failure> {
     let lower = whom.to_ascii_lowercase();
-    let is = |row: &SessionRow| row.agent.to_string() == lower || *row.label == *whom.as_bytes();
+    let has_id = |row: &SessionRow| row.agent.to_string() == lower;
+    let has_label = |row: &SessionRow| *row.label == *whom.as_bytes();
     let begins = |row: &SessionRow| row.agent.to_string().starts_with(&lower) || row.label.starts_with(whom.as_bytes());
-    let mut meant: Vec<_> = rows.iter().filter(|row| is(row)).collect();
-    if meant.is_empty() && !whom.is_empty() {
-        meant = rows.iter().filter(|row| begins(row)).collect();
-    }
+    let ways: [&dyn Fn(&SessionRow) -> bool; 3] = [&has_id, &has_label, &begins];
+    let found = ways.iter().map(|is_meant| rows.iter().filter(|row| is_meant(row)).collect::<Vec<_>>());
+    let mut meant = found.into_iter().find(|rows| !rows.is_empty() && !whom.is_empty()).unwrap_or_default();
     meant.sort_by_key(|row| row.agent);
     meant.dedup_by_key(|row| row.agent);
     match meant.as_slice() {
@@ -357,6 +357,14 @@ mod tests {
         for (whom, agent) in [("db", 0xcd), ("d", 0xcd), ("cd", 0xcd), ("AB", 0xab), (&full, 0xcd), ("web-", 0xac)] {
             assert_eq!(find_agent(&rows(), whom).unwrap(), AgentId([agent; 16]), "{whom}");
         }
+    }
+
+    #[test]
+    fn nobody_is_out_of_reach_because_another_has_his_id_for_a_label() {
+        let [ab, cd] = ["ab", "cd"].map(|byte| byte.repeat(16));
+        let rows = [row(0xab, &cd), row(0xcd, &ab)];
+        assert_eq!(find_agent(&rows, &ab).unwrap(), AgentId([0xab; 16]));
+        assert_eq!(find_agent(&rows, &cd).unwrap(), AgentId([0xcd; 16]));
     }
 
     #[test]

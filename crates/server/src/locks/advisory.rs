@@ -142,7 +142,7 @@ impl LockTable {
             return LockOutcome::Limited(limited);
         }
         let upgrade = mode == Mode::Exclusive && own.is_some_and(|at| self.table.holds[at].mode == Mode::Shared);
-        let waiter = LockWaiter { session, nonce, mode, since: now, upgrade, heard: now, asked: false };
+        let waiter = LockWaiter { session, nonce, mode, since: now, upgrade, heard: now, asked: false, doubted: false };
         let counted = self.waiters(entry).filter(|other| self.table.is_good(other.session)).count();
         let ahead = if upgrade { 0 } else { u32::try_from(counted).unwrap_or(u32::MAX) };
         let waiters = &mut self.table.queue_mut(entry).waiters;
@@ -197,7 +197,7 @@ impl LockTable {
         while let Some(waiter) = self.waiter(entry, place) {
             //= wire-spec.md#11-4-locks
             //# The server SHOULD pass over waiting sessions that are not in good standing.
-            if !self.table.is_good(waiter.session) && !bugs::is(Bug::M17) {
+            if !self.table.is_good(waiter.session) && !bugs::is(Bug::M17) || waiter.doubted {
                 place += 1;
                 continue;
             }

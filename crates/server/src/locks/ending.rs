@@ -5,7 +5,7 @@
 //! A freed session gets nothing any more, so its sweep ends. Implements `wire-spec.md` section 11.3.
 
 use super::LockTable;
-use super::table::{Hold, LockAccess, LockWaiter};
+use super::table::{Hold, LockAccess, LockWaiter, Table};
 use crate::ids::{LockSlot, Owner, SessionKey, TaskId};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -114,6 +114,29 @@ impl LockTable {
             if let Some(place) = place {
                 self.end_wait(*entry, place, status);
             }
+        }
+        self.grant_waiters_of(now, waits);
+    }
+
+    /// Rights were withdrawn from the sessions that `of` names: nothing that they wait for is granted before it is judged ([`Self::judged`]).
+    pub(crate) fn doubt_waits(&mut self, of: impl Fn(SessionKey) -> bool) {
+        let mut entries: Vec<_> = self.waits.values().copied().collect();
+        entries.sort_unstable();
+        entries.dedup();
+        let Table { sessions, entries: locks, .. } = &mut self.table;
+        for entry in entries {
+            let waiters = locks[entry].queue.iter_mut().flat_map(|queue| &mut queue.waiters);
+            waiters.filter(|waiter| of(sessions[waiter.session].key)).for_each(|waiter| waiter.doubted = true);
+        }
+    }
+
+    /// What is left of a session's waits may be granted.
+    pub(crate) fn judged(&mut self, now: Instant, slot: LockSlot) {
+        let Some(slot) = self.table.session(slot) else { return };
+        let waits = self.waits_of(slot);
+        for (_, entry) in &waits {
+            let waiters = self.table.queue_mut(*entry).waiters.iter_mut();
+            waiters.filter(|waiter| waiter.session == slot).for_each(|waiter| waiter.doubted = false);
         }
         self.grant_waiters_of(now, waits);
     }

@@ -71,6 +71,8 @@ pub(super) struct LockWaiter {
     pub(super) heard: Instant,
     /// Its turn has come, and its session is asked whether it is there.
     pub(super) asked: bool,
+    /// Rights were withdrawn from its principal, and whether it may wait on is not judged yet.
+    pub(super) doubted: bool,
 }
 
 /// What a session may do with locks: its standing, as far as they are concerned.

@@ -197,6 +197,10 @@ impl Server {
 impl Server {
     /// Rights of a principal were withdrawn, or its key, which is durable: what that ends is looked for.
     pub(crate) fn withdrawn(&mut self, who: PrincipalId, what: Withdrawn) {
+        let Self { locks, sessions, .. } = self;
+        //= wire-spec.md#11-9-realms-and-rights
+        //# From then on the server MUST NOT grant what was waited for, unless the rights that are left allow it.
+        locks.doubt_waits(|key| sessions.get(key).is_some_and(|session| session.principal == who));
         let all = self.withdrawals.next.entry(who).or_insert(what);
         *all = (*all).max(what);
         self.end_withdrawn();
@@ -269,14 +273,17 @@ impl Server {
         for object in self.locks.waited_by(slot) {
             match self.namespace.permitted(&view, object, asker, Rights::LOCK) {
                 Err(ReadError::NotCached(queries)) => missing.extend(queries),
-                Err(ReadError::Failed(status @ (Status::EACCES | Status::ESTALE))) => over.push((object, status)),
-                Ok(_) | Err(ReadError::Failed(_)) => {}
+                // What cannot be judged is not granted either.
+                Err(ReadError::Failed(status)) => over.push((object, status)),
+                Ok(_) => {}
             }
         }
         for (object, status) in over {
             self.locks.end_waits(self.now, slot, object, status);
         }
-        if !missing.is_empty() {
+        if missing.is_empty() {
+            self.locks.judged(self.now, slot);
+        } else {
             self.suspend(id, Origin::Recheck(key), Blocked::Load(missing));
         }
     }

@@ -254,6 +254,38 @@ fn who_loses_rights_loses_caches_waits_and_watches_and_keeps_its_locks() {
     assert!(released.items.iter().all(|item| item.keep == Keep::Nothing && item.now.0 == 0), "both were held: {released:?}");
 }
 
+//= wire-spec.md#11-9-realms-and-rights
+//= type=test
+//# From then on the server MUST NOT grant what was waited for, unless the rights that are left allow it.
+#[test]
+fn what_is_free_before_its_waiter_is_judged_again_goes_to_nobody_without_right() {
+    let mut world = World::with(Config { freed_per_turn: 1, volatile: true, ..Config::default() });
+    let mut all = world.open(1);
+    let file = world.create(&mut all, "f").object;
+    let (one, two) = (world.principal("one", &[(Realm::TREE, "rl")]), world.principal("two", &[(Realm::TREE, "rl")]));
+    let held = world.lock(&mut all, file);
+    // The pass needs a turn for each session before them.
+    let _others: Vec<_> = (2..6).map(|n| world.open(n)).collect();
+    let (mut loses, mut keeps) = (world.open_as(6, one), world.open_as(7, two));
+    for peer in [&mut loses, &mut keeps] {
+        let wait = lock(peer.ask_only(), file, LockWait::Queue);
+        world.send(peer, &[wait.into()]);
+        assert_eq!(world.got_one(peer).message().kind(), Kind::Queued);
+    }
+    world.got(&all);
+    for (who, rights) in [(one, Rights::NONE), (two, Rights::from_letters("l").unwrap())] {
+        world.server.grant(world.now, who, Realm::TREE, rights).unwrap();
+    }
+    let items = [ReleaseItem { lock: advisory(file), generation: held, keep: Keep::Nothing }];
+    let release = Release { serial: all.serial(), items: List::of(&items) };
+    world.send(&mut all, &[release.into()]);
+    (0..40).for_each(|_| world.turn());
+    let over = WaitOver { seq: 1, nonce: loses.nonce, lock: advisory(file), status: Status::ESTALE };
+    assert_eq!(world.got_one(&loses).message(), over.into());
+    assert_eq!(world.got_one(&keeps).message().kind(), Kind::Grant);
+    assert_eq!(world.got_one(&all).message().kind(), Kind::Released);
+}
+
 #[test]
 fn who_begins_a_realm_may_do_everything_in_it_and_its_rights_outlive_a_restart() {
     let mut world = World::with(Config::default());
