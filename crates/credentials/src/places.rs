@@ -15,7 +15,7 @@ use rustix::process::geteuid;
 use std::env;
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -120,7 +120,7 @@ impl Place {
     /// Another cluster is trusted; the roster is not to be taken; the file cannot be read or written, or another process is about to.
     pub fn trust(&self, pinned: &Pinned) -> Result<Offered, CredentialError> {
         let path = self.cluster_path();
-        let _alone = alone(&path)?;
+        let _lock = alone(&path)?;
         let Some(mut known) = self.cluster()? else { return write_cluster(&path, pinned).map(|()| Offered::Taken) };
         if known.cluster() != pinned.cluster() {
             let what = format!(
@@ -157,19 +157,20 @@ impl Place {
     }
 }
 
-/// Keeps other processes from changing what they read before: of two rosters the older one could stay.
-fn alone(path: &Path) -> Result<Option<File>, CredentialError> {
-    let Some(dir) = path.parent().map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir }) else { return Ok(None) };
-    // A directory that cannot be opened or locked is told of by what is done in it.
-    let Ok(dir) = File::open(dir) else { return Ok(None) };
+/// Keeps other processes from changing what they read before: of two rosters the older one could stay. The lock is on a file that only its
+/// owner can open, for anybody could keep one on the directory.
+fn alone(cluster: &Path) -> Result<Option<File>, CredentialError> {
+    let opened = File::options().create(true).append(true).mode(0o600).open(cluster.with_extension("lock"));
+    // Where it cannot be made, `cluster.toml` can neither, and says so.
+    let Ok(file) = opened else { return Ok(None) };
     for _ in 0..TRIES {
-        match dir.try_lock() {
-            Ok(()) => return Ok(Some(dir)),
+        match file.try_lock() {
+            Ok(()) => return Ok(Some(file)),
             Err(TryLockError::Error(_)) => return Ok(None),
             Err(TryLockError::WouldBlock) => thread::sleep(PAUSE),
         }
     }
-    Err(CredentialError::new(path, Problem::Other(String::from("another process is changing it: try again"))))
+    Err(CredentialError::new(cluster, Problem::Other(String::from("another process is changing it: try again"))))
 }
 
 /// A key that is to follow another one.
