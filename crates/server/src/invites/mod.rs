@@ -77,8 +77,7 @@ impl Invites {
     pub fn clock(&mut self, now: Instant, wall_s: u64) -> u64 {
         let since = now.since(self.clock_at);
         //= docs/sealed.md#joining-rosters
-        //# An invite MUST expire by the largest time that the server's wall clock has shown and the time since, also over restarts; no
-        //# copy of a store has invites.
+        //# An invite MUST expire by the largest time that the server's wall clock has shown and the time since, also over restarts.
         let went = self.clock_s + since.as_secs();
         if wall_s >= went {
             (self.clock_s, self.clock_at) = (wall_s, now);

@@ -58,8 +58,7 @@ fn hosts_of_one_invite_are_numbered() {
 
 //= docs/sealed.md#joining-rosters
 //= type=test
-//# An invite MUST expire by the largest time that the server's wall clock has shown and the time since, also over restarts; no copy of a
-//# store has invites.
+//# An invite MUST expire by the largest time that the server's wall clock has shown and the time since, also over restarts.
 #[test]
 fn a_clock_that_is_set_back_and_a_restart_prolong_nothing() {
     let mut invites = invites(1);

@@ -286,7 +286,7 @@ impl Server {
         self.store.put(Key::Invite(id), Some(bytes.into()));
     }
 
-    fn delete_invites(&mut self, ids: &[InviteId]) {
+    pub(crate) fn delete_invites(&mut self, ids: &[InviteId]) {
         for id in ids {
             info!("{}: invite {id} is over", self.who);
             self.store.put(Key::Invite(*id), None);

@@ -235,6 +235,10 @@ impl Server {
         for (id, record) in sessions.drain(..) {
             self.delete_session(id, record.window);
         }
+        //= docs/sealed.md#joining-rosters
+        //# A restored store MUST have no invites: those of the copy may have been spent or withdrawn since.
+        let invites = self.invites.withdraw(|_| true);
+        self.delete_invites(&invites);
         let epoch = u64::from(self.identity.epoch);
         self.store.set_counter(Counter::NextObject, counters.next_object.max(epoch << ID_BITS));
         // Principals have rights in realms by their numbers.

@@ -93,7 +93,7 @@ pub enum Key {
     Principal(PrincipalId),
     /// What a principal has made, and how much it may.
     Account(PrincipalId),
-    /// The record of an invite, as long as it is good. It has a secret, and is in no copy ([`Self::is_copied`]).
+    /// The record of an invite, as long as it is good. It has a secret, and is in no backup ([`Self::is_copied`]).
     Invite(InviteId),
     /// The key of a start of the server, by its incarnation, as long as a session of that start can be resumed; in no copy.
     StartKey(u64),
@@ -242,8 +242,7 @@ impl Key {
     #[must_use]
     pub fn is_copied(bytes: &[u8]) -> bool {
         //= docs/sealed.md#joining-rosters
-        //# An invite MUST expire by the largest time that the server's wall clock has shown and the time since, also over restarts; no
-        //# copy of a store has invites.
+        //# A restored store MUST have no invites: those of the copy may have been spent or withdrawn since.
         !matches!(bytes.first(), Some(&(INVITE | START_KEY)))
     }
 
@@ -309,8 +308,7 @@ mod tests {
 
     //= docs/sealed.md#joining-rosters
     //= type=test
-    //# An invite MUST expire by the largest time that the server's wall clock has shown and the time since, also over restarts; no copy of
-    //# a store has invites.
+    //# A restored store MUST have no invites: those of the copy may have been spent or withdrawn since.
     #[test]
     fn all_but_secrets_is_copied() {
         assert!(!Key::is_copied(&Key::Invite(InviteId(7)).to_bytes()) && !Key::is_copied(&Key::StartKey(7).to_bytes()));

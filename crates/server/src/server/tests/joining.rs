@@ -5,7 +5,8 @@ use super::world::World;
 use crate::invites::InviteId;
 use crate::principals::Rights;
 use crate::server::joining::{Joined, NewInvite, NotJoined};
-use crate::store::{Counter, Key, PrincipalRecord};
+use crate::store::tests::disk::Disk;
+use crate::store::{Counter, Key, PrincipalRecord, RESTORED};
 use alloc::vec;
 use alloc::vec::Vec;
 use cistern_wire::{Realm, Status};
@@ -132,6 +133,22 @@ fn what_was_revoked_elsewhere_is_so_before_the_first_answer() {
     assert!(again.record_of(other).operator && again.record_of(other).rights == rights);
     again.crash();
     assert_eq!(again.server.revoked_keys().count(), 2);
+}
+
+/// As after a snapshot of etcd, which has all that the store had.
+//= docs/sealed.md#joining-rosters
+//= type=test
+//# A restored store MUST have no invites: those of the copy may have been spent or withdrawn since.
+#[test]
+fn a_copy_with_invites_is_restored_without_them() {
+    let mut world = World::new();
+    world.invite(7, "web", 1);
+    let mut copy = Disk { values: world.disk.values.clone(), ..Disk::default() };
+    assert!(copy.values.contains_key(&Key::Invite(InviteId(7))));
+    copy.set_counter(Counter::Restored, RESTORED);
+    let mut restored = World::on(copy, world.server.config.clone(), 9);
+    assert_eq!(restored.join(7, 2), Err(NotJoined::Unknown));
+    assert!(!restored.has(&Key::Invite(InviteId(7))), "in the store neither");
 }
 
 #[test]
