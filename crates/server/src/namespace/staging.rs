@@ -54,7 +54,7 @@ impl Stages {
     }
 
     /// Takes one piece in: `data` at `offset` of contents of `total` bytes. A piece may come again, and in any order. No piece of a
-    /// `total` of 0 ends the stage, which need not be there.
+    /// `total` of 0 ends the stage, which need not be there. Gives how many bytes were filled besides, in which nothing has come yet.
     ///
     /// # Errors
     /// EFBIG: larger than the largest contents. EINVAL: stage 0, no bytes, a piece outside the whole, or another `total` than before.
@@ -66,7 +66,7 @@ impl Stages {
         stage: u64,
         (total, offset): (u32, u32),
         data: &[u8],
-    ) -> Result<(), Status> {
+    ) -> Result<usize, Status> {
         let (total, offset) = (total as usize, offset as usize);
         if total > CONTENT_MAX {
             return Err(Status::EFBIG);
@@ -75,7 +75,7 @@ impl Stages {
         let (Some(end), false) = (end, stage == 0 || data.is_empty() && total > 0) else { return Err(Status::EINVAL) };
         if total == 0 {
             self.remove(session, stage);
-            return Ok(());
+            return Ok(0);
         }
         let known = self.stages.get(&(session, stage));
         if known.is_some_and(|staged| staged.total != total) {
@@ -101,7 +101,7 @@ impl Stages {
         staged.bytes[offset..end].copy_from_slice(data);
         staged.until = until;
         staged.arrive(offset, end);
-        Ok(())
+        Ok(growth.saturating_sub(data.len()))
     }
 
     fn check_room(&self, session: SessionId, is_new: bool, growth: usize) -> Result<(), Status> {

@@ -24,6 +24,9 @@ const LISTED_16: u32 = 32;
 /// 16 bytes that a mutation gives to the store.
 const STORED_16: u32 = 12;
 
+/// 16 bytes of a stage that are filled before their piece has come, in pages that are new.
+const FILLED_16: u32 = 4;
+
 /// What one message of each kind costs at least, by its code.
 const LEAST: [u16; 256] = {
     let (mut prices, mut at) = ([250; 256], 0);
@@ -73,6 +76,11 @@ pub(crate) const fn request(kind: Kind, looks: u32, bytes: usize) -> u32 {
 /// What so many bytes cost that a mutation gives to the store.
 pub(crate) const fn stored(bytes: usize) -> u32 {
     bytes as u32 / 16 * STORED_16
+}
+
+/// What it costs to fill so many bytes of a stage.
+pub(crate) const fn filled(bytes: usize) -> u32 {
+    bytes as u32 / 16 * FILLED_16
 }
 
 /// What it costs to list so many bytes of names.

@@ -283,7 +283,8 @@ impl Server {
         if let Some(limited) = self.stages.limit(by, message.stage, end) {
             return Err(limited.into());
         }
-        self.stages.piece(self.now, by, message.stage, (message.total, message.offset), message.data.0)?;
+        let filled = self.stages.piece(self.now, by, message.stage, (message.total, message.offset), message.data.0)?;
+        self.scheduler.charge(call.flow, prices::filled(filled));
         self.answer_with(&Reply::Done(cistern_wire::Done {}), Repeatable::Changes)
     }
 

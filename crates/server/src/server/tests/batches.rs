@@ -4,6 +4,7 @@ use super::ephemerals::ephemeral;
 use super::world::{Peer, ROOT, World, create};
 use crate::Config;
 use crate::config::PresenceLimits;
+use crate::scheduler::prices;
 use cistern_wire::{
     Ack, Ask, Batch, BatchFailed, Bytes8, Bytes16, Create, Done, Expect, Failed, GetXattr, Item, Keep, Limit, Limited, List, Message,
     ObjectId, Release, ReleaseItem, Reply, SetXattr, Stage, Status, Terms, Unlink, Want, Whose, Write, XattrRule,
@@ -31,6 +32,20 @@ fn stage(world: &mut World, peer: &mut Peer, (stage, total, offset): (u64, u32, 
     let piece = Stage { ask: peer.ask(), stage, total, offset, data: Bytes16(b"x") };
     world.send(peer, &[piece.into()]);
     assert_eq!(world.got_one(peer).reply(), Reply::Done(Done {}));
+}
+
+#[test]
+fn a_piece_behind_a_gap_is_charged_for_what_is_filled_before_it() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let mut cost = |piece| {
+        let before = world.server.figures(world.now).work.charged_ns;
+        stage(&mut world, &mut peer, piece);
+        world.server.figures(world.now).work.charged_ns - before
+    };
+    let (first, last) = (cost((1, 1 << 20, 0)), cost((2, 1 << 20, (1 << 20) - 1)));
+    assert_eq!(last - first, u64::from(prices::filled((1 << 20) - 1)));
+    assert_eq!(cost((2, 1 << 20, (1 << 20) - 2)), first, "there is room for it");
 }
 
 /// Gives a demanded cache lock back.
