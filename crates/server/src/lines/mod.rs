@@ -1,6 +1,6 @@
 //! Operators' lines: those that the driver is to execute, those that it executes, and answers of which pages are left.
 //!
-//! Decides how many there are at once, and which answer gives way to another. Invariant: a line is given out once, and one that was given out
+//! Decides how many there are at once, in all and of each principal, and which answer gives way to another. Invariant: a line is given out once, and one that was given out
 //! counts as executed.
 //! Leaves to others: who may send one and how it is answered (the machine), what it means (the driver).
 
@@ -11,6 +11,10 @@ use cistern_wire::SessionId;
 
 /// Most lines that wait for the driver or for what they change to be durable: operators are few, and each waits for its answers.
 const LINES_MAX: usize = 16;
+/// While there are so many, none is taken that is about the key of who is no operator: the other places are kept for operators.
+const OWN_KEY_LINES_MAX: usize = 8;
+/// Most of one operator; of others one.
+const OPERATOR_LINES_MAX: usize = 4;
 /// Most answers of which pages are left.
 const ANSWERS_MAX: usize = 8;
 /// Longest answer, in bytes: 10,000 sessions are some 3 MB.
@@ -41,9 +45,12 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Takes a line in, if there is room.
-    pub(crate) fn push(&mut self, call: Call, line: &str) -> bool {
-        let room = self.waiting.len() + self.executing.len() < LINES_MAX;
+    /// Takes a line in, if there is room for one of this principal.
+    pub(crate) fn push(&mut self, call: Call, line: &str, is_operator: bool) -> bool {
+        let calls = || self.waiting.iter().map(|(call, _)| call).chain(self.executing.values());
+        let own = calls().filter(|other| other.who == call.who).count();
+        let (all_max, own_max) = if is_operator { (LINES_MAX, OPERATOR_LINES_MAX) } else { (OWN_KEY_LINES_MAX, 1) };
+        let room = calls().count() < all_max && own < own_max;
         if room {
             self.waiting.push_back((call, line.into()));
         }

@@ -26,6 +26,9 @@ const STORED_16: u32 = 12;
 
 /// 16 bytes of a stage that are filled before their piece has come, in pages that are new.
 const FILLED_16: u32 = 4;
+/// An operator's line, or one about the own key, besides what it lists: it is read, logged and executed, looks at each invite, and its change is
+/// committed.
+pub(crate) const LINE: u32 = 40_000;
 
 /// What one message of each kind costs at least, by its code.
 const LEAST: [u16; 256] = {

@@ -64,9 +64,10 @@ impl Server {
             return self.admin_page(call, message);
         }
         let line = line.ok_or(Status::EINVAL)?;
-        if !self.lines.push(call, line) {
+        if !self.lines.push(call, line, self.principals.asker(call.who).is_operator()) {
             return Err(Status::BUSY.into());
         }
+        self.scheduler.charge(call.flow, prices::LINE);
         Ok(Done::Silent)
     }
 

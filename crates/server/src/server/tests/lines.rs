@@ -3,6 +3,7 @@
 use super::sealed::{Peer, Sealed};
 use super::world::{ROOT, World};
 use crate::principals::PrincipalId;
+use crate::scheduler::prices;
 use crate::server::admin::{AdminLine, RETIRE_LINE, ROTATE_LINE};
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
@@ -118,6 +119,7 @@ fn nobody_else_s_line_is_given_out_and_none_that_came_in_clear() {
         assert!(sealed.hears(&mut other, admin(nonce, own.as_bytes())).is_empty());
         let line = sealed.line().unwrap();
         assert_eq!((&*line.line, &*line.name), (own, "b"));
+        assert_eq!(answers(&mut sealed, &mut other, &line, "ok").len(), 1);
     }
     // Rights are what they are when the line is given out, not when it came.
     assert!(sealed.hears(&mut operator, admin(1, AGENTS)).is_empty());
@@ -174,8 +176,8 @@ fn a_long_answer_comes_in_pages_as_long_as_it_is_the_newest() {
 fn lines_that_nobody_executes_are_bounded_and_what_is_no_text_is_none() {
     let (mut sealed, mut peer) = Sealed::with_operator();
     let refused: Vec<_> = (1..=20).filter(|nonce| !sealed.hears(&mut peer, admin(*nonce, AGENTS)).is_empty()).collect();
-    assert_eq!(refused, [17, 18, 19, 20], "sixteen wait");
-    assert_eq!(core::iter::from_fn(|| sealed.line()).count(), 16);
+    assert_eq!(refused, (5..=20).collect::<Vec<_>>(), "four of one operator wait");
+    assert_eq!(core::iter::from_fn(|| sealed.line()).count(), 4);
     assert_eq!(sealed.reply(&mut peer, admin(21, AGENTS)), Told::Failed(Status::BUSY), "and are being executed");
     for line in [&b"\xff"[..], b"a\nb", b"\x1b[2J"] {
         let (mut sealed, mut peer) = Sealed::with_operator();
@@ -196,4 +198,27 @@ fn an_answer_waits_for_what_the_line_has_changed() {
     assert!(cistern_link::Machine::poll_transmit(server, now, &mut buf).is_none() && server.durable_up_to() < batch);
     let heard = sealed.say(peer.path, b"");
     assert_eq!(told(&peer.opened(&heard[0])[0]), Told::Page { answer: 1, total: 2, offset: 0, text: "ok".to_string() });
+}
+
+#[test]
+fn who_is_no_operator_has_one_line_at_a_time_and_all_of_them_leave_room_for_operators() {
+    let (mut sealed, mut operator) = Sealed::with_operator();
+    let rotate = |nonce| admin(nonce, ROTATE_LINE.as_bytes());
+    let mut others: Vec<_> = (1..=9).map(Peer::new).collect();
+    others.iter_mut().for_each(|other| sealed.open(other));
+    for other in &mut others[..8] {
+        assert!(sealed.hears(other, rotate(1)).is_empty());
+        assert_eq!(sealed.reply(other, rotate(2)), Told::Failed(Status::BUSY), "one at a time");
+    }
+    assert_eq!(sealed.reply(&mut others[8], rotate(1)), Told::Failed(Status::BUSY), "they have half of the places");
+    // A line that is answered makes room.
+    let line = sealed.line().unwrap();
+    let page = |answer| Told::Page { answer, total: 2, offset: 0, text: "ok".to_string() };
+    assert_eq!(answers(&mut sealed, &mut others[0], &line, "ok"), [page(1)]);
+    assert!(sealed.hears(&mut others[0], rotate(3)).is_empty());
+    for nonce in 1..=4 {
+        assert!(sealed.hears(&mut operator, admin(nonce, AGENTS)).is_empty());
+    }
+    assert_eq!(sealed.reply(&mut operator, admin(5, AGENTS)), Told::Failed(Status::BUSY), "others may be operators, too");
+    assert!(sealed.world.server.figures(sealed.world.now).work.charged_ns >= 13 * u64::from(prices::LINE));
 }
