@@ -153,7 +153,7 @@ pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
     "challenges-per-second" Number<u32> = challenges_per_second, "1 to 1,000,000,000",
         "Most answers in a second to addresses that have not proven themselves";
     "hint-interval" Time = hint_interval, "1 ms to 1 h",
-        "Least time between two answers to senders whose session is not known";
+        "Least time between two answers to senders whose session is not known, on average: 16 may be sent at once";
     "notices-in-flight" Number<u16> = notices_in_flight, "1 to 4,096",
         "Most messages of the server's own that are on the way to one agent; the others wait";
     "answer-bytes-max" Size<u32> = answer_bytes_max, "one datagram (8,952) to 1 GiB",

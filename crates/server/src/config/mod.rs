@@ -94,7 +94,7 @@ pub struct Config {
     pub cookie_life: Duration,
     /// Most CHALLENGE and REFUSE answers in a second (a hundredth of it at once).
     pub challenges_per_second: u32,
-    /// Least time between two hints to senders without a session (section 11.6).
+    /// Least time between two hints to senders without a session, on average: some may be sent at once (section 11.6).
     pub hint_interval: Duration,
     /// Most notices of one session that are unreceipted on the way; the others wait their turn.
     pub notices_in_flight: u16,

@@ -156,7 +156,7 @@ pub struct Server {
     challenges: AnswerRate,
     /// How often the fullness of the table of sessions makes the server ask who is still there.
     probes: Rate,
-    hints: Rate,
+    hints: AnswerRate,
     warnings: Warnings,
     /// Before the handshakes of the sealed mode; none: plain mode.
     gate: Option<Box<Gate>>,
@@ -236,8 +236,8 @@ impl Server {
             wall: Wall { read_at: now, unix_ns },
             cookies: Cookies::new(&mut rng, config.cookie_life),
             probes: Rate::new(now, config.rto_floor(), 1),
-            challenges: AnswerRate::new(now, config.challenges_per_second),
-            hints: Rate::new(now, config.hint_interval, 1),
+            challenges: AnswerRate::of_challenges(now, config.challenges_per_second),
+            hints: AnswerRate::of_hints(now, config.hint_interval),
             warnings: Warnings::default(),
             gate: None,
             cipher: Cipher::default(),

@@ -23,7 +23,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
-use cistern_link::{Instant, Rate};
+use cistern_link::Instant;
 use cistern_wire::{AgentId, Form, ServerReport, SessionId};
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -336,11 +336,11 @@ impl Server {
             server.config.freed_per_turn = config.freed_per_turn;
             if server.config.challenges_per_second != config.challenges_per_second {
                 server.config.challenges_per_second = config.challenges_per_second;
-                server.challenges = AnswerRate::new(now, config.challenges_per_second);
+                server.challenges = AnswerRate::of_challenges(now, config.challenges_per_second);
             }
             if server.config.hint_interval != config.hint_interval {
                 server.config.hint_interval = config.hint_interval;
-                server.hints = Rate::new(now, config.hint_interval, 1);
+                server.hints = AnswerRate::of_hints(now, config.hint_interval);
             }
         });
     }

@@ -1,7 +1,7 @@
 //! Datagrams that name a session which is not in the table, or has ended.
 //!
 //! Decides what its sender hears: of an ended session that is remembered, NACK with the fate of each request, at its proven address;
-//! otherwise a hint, smaller than what caused it and at most one per interval (section 11.6), which changes nothing and makes the agent
+//! otherwise a hint, smaller than what caused it and limited in rate, by hosts (section 11.6), which changes nothing and makes the agent
 //! ask by a handshake. Place in the walk: after `receive`. Implements `wire-spec.md` sections 3.5 and 7.
 //! Invariant: nothing here changes any state but counters and the packet number of an ended session; nothing here renews.
 //! Leaves to others: sending.
@@ -36,7 +36,7 @@ impl Server {
         }
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# What is sent without a session MUST be limited in rate.
-        if !self.hints.allow(self.now) {
+        if !self.hints.allow(self.now, path.remote, &self.cookies) {
             return self.stats.count_dropped(Dropped::RateLimited);
         }
         if self.form() != Form::Plain {

@@ -112,6 +112,8 @@ impl Cookies {
 /// [`SHARE`], so that it takes a flood from so many hosts to leave nothing to others.
 const SHARES: usize = 512;
 const SHARE: u32 = 64;
+/// Hints that may be sent at once.
+const HINTS_AT_ONCE: u32 = 16;
 
 /// How often addresses are answered that have not proven themselves: all together, and each host as often as it asks until half of what was
 /// saved up is gone, then as its share. The shares are as many as ever: no flood of forged addresses fills a table.
@@ -122,9 +124,17 @@ pub(crate) struct AnswerRate {
 }
 
 impl AnswerRate {
-    /// So many in a second, and a hundredth of it at once.
-    pub(crate) fn new(now: Instant, per_second: u32) -> Self {
-        let (interval, burst) = (Duration::from_secs(1) / per_second, per_second.div_ceil(100));
+    /// So many challenges in a second, and a hundredth of it at once.
+    pub(crate) fn of_challenges(now: Instant, per_second: u32) -> Self {
+        Self::new(now, Duration::from_secs(1) / per_second, per_second.div_ceil(100))
+    }
+
+    /// One hint in an interval, and some at once, so that half of them can be kept for others.
+    pub(crate) fn of_hints(now: Instant, interval: Duration) -> Self {
+        Self::new(now, interval, HINTS_AT_ONCE)
+    }
+
+    fn new(now: Instant, interval: Duration, burst: u32) -> Self {
         let shares = (0..SHARES).map(|_| Rate::new(now, interval * SHARE, burst / SHARE)).collect();
         Self { all: Rate::new(now, interval, burst), shares }
     }
@@ -289,7 +299,7 @@ mod tests {
     #[test]
     fn flood_from_one_host_leaves_others_their_answers() {
         for flood in [["192.0.2.7:1", "192.0.2.7:2"], ["[2001:db8::7]:1", "[2001:db8::8:0:0:9]:1"]] {
-            let (jar, mut rate, flood) = (cookies(1), AnswerRate::new(at(0), 1_000), flood.map(address));
+            let (jar, mut rate, flood) = (cookies(1), AnswerRate::of_challenges(at(0), 1_000), flood.map(address));
             let mut flooded = 0;
             for ms in 0..1_000 {
                 flooded += flood.iter().filter(|from| rate.allow(at(ms), **from, &jar)).count();
@@ -304,7 +314,7 @@ mod tests {
 
     #[test]
     fn floods_from_everywhere_are_answered_no_more_often_than_all_may_be() {
-        let (jar, mut rate) = (cookies(1), AnswerRate::new(at(0), 1_000));
+        let (jar, mut rate) = (cookies(1), AnswerRate::of_challenges(at(0), 1_000));
         let hosts = (0..20_000_u32).map(|n| SocketAddr::from((n.to_be_bytes(), 1)));
         let answered = hosts.enumerate().filter(|(n, host)| rate.allow(at(*n as u64 / 20), *host, &jar)).count();
         assert!((1_000..=1_010).contains(&answered), "{answered}");
