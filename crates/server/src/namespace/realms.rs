@@ -72,10 +72,10 @@ impl Draft {
         self.check_links(frame, at)?;
         let parent = self.touched[at].record.attr.realm;
         frame.asker.check(&self.touched[at].record.attr, Rights::OWN)?;
-        if !frame.asker.may_have_more() {
+        let made = self.realms_made().count();
+        if !frame.asker.may_begin(made, |realm| view.realm(realm).is_ok()) {
             return Err(Status::ENOSPC.into());
         }
-        let made = self.realms_made().count();
         if view.realm_count() + made >= frame.limits.realms_max {
             return Err(Status::ENOSPC.into());
         }

@@ -144,10 +144,12 @@ impl<'a> Asker<'a> {
         self.is_anybody() || self.known.is_some_and(of)
     }
 
-    /// Whether a realm may be made by it: it is to have rights there.
+    /// Whether a realm may be made by it besides so many that are made already: it is to have rights in each. Those in realms that are gone do not
+    /// count, and go with the next grant.
     #[must_use]
-    pub fn may_have_more(self) -> bool {
-        self.is_anybody() || self.known.is_some_and(|known| known.record.rights.len() < GRANTS_MAX)
+    pub fn may_begin(self, made: usize, exists: impl Fn(Realm) -> bool) -> bool {
+        let has = |known: &Principal| known.record.rights.iter().filter(|(of, _)| *of == Realm::TREE || exists(*of)).count();
+        self.is_anybody() || self.known.is_some_and(|known| has(known) + made < GRANTS_MAX)
     }
 }
 

@@ -2,13 +2,13 @@
 
 use super::world::{Peer, ROOT, World, advisory, cache_lock, create, lock, ms};
 use crate::Config;
-use crate::principals::{PrincipalId, Rights};
+use crate::principals::{GRANTS_MAX, PrincipalId, Rights};
 use crate::store::AccountRecord;
 use alloc::vec::Vec;
 use cistern_wire::{
-    Ask, Bytes8, Bytes16, Claim, Demand, GetAttr, Keep, Kind, Limit, Limited, List, ListLocks, LockWait, Lookup, MakeRealm, Message, Mode,
-    ObjectId, Realm, Receipt, ReceiptAnswer, Reclaim, ReclaimItem, Release, ReleaseItem, Reply, ServerStatus, SetAttr, SetMask, SetQuota,
-    Stage, Status, Terms, Unlink, WaitOver, Want, Watch, Whose, Write,
+    Ask, Batch, Bytes8, Bytes16, Claim, Demand, GetAttr, Item, Keep, Kind, Limit, Limited, List, ListLocks, LockWait, Lookup, MakeRealm,
+    Message, Mode, ObjectId, Realm, Receipt, ReceiptAnswer, Reclaim, ReclaimItem, Release, ReleaseItem, Reply, Rmdir, ServerStatus,
+    SetAttr, SetMask, SetQuota, Stage, Status, Terms, Unlink, WaitOver, Want, Watch, Whose, Write,
 };
 
 pub(super) const ALL: &str = "rwlo";
@@ -306,6 +306,39 @@ fn who_begins_a_realm_may_do_everything_in_it_and_its_rights_outlive_a_restart()
     assert_eq!((&*record.name, record.rights.len()), (&b"web"[..], 3));
     assert!(record.rights.contains(&(realm, Rights::ALL.without(Rights::PASS))));
     assert_eq!(world.server.principal_named(b"db"), Some(writer));
+}
+
+#[test]
+fn a_realm_is_begun_only_by_who_has_room_for_rights_in_it() {
+    let mut world = World::new();
+    let who = world.principal("web", &[(Realm::TREE, "rwo")]);
+    let mut peer = world.open_as(1, who);
+    let rights = |world: &World| world.server.principal(who).unwrap().rights.len();
+    for n in rights(&world)..GRANTS_MAX - 1 {
+        world.realm(&mut peer, ROOT, &alloc::format!("r{n}"));
+    }
+    let item = |name| -> Item<'_> {
+        MakeRealm { ask: Ask::NONE, dir: ROOT, name: Bytes8(name), mode: 0o755, uid: 0, gid: 0, terms: Terms::NONE }.into()
+    };
+    let (x, y) = ([item(b"x"), item(b"y")], [item(b"y")]);
+    let refused = |world: &mut World, peer: &mut Peer, items: &[Item<'_>]| {
+        let batch = Batch { ask: peer.ask_only(), items: List::of(items), terms: Terms::NONE };
+        world.send(peer, &[batch.into()]);
+        let got = world.got_one(peer);
+        let Reply::BatchFailed(failed) = got.reply() else { panic!("{got:?}") };
+        (failed.status, failed.item)
+    };
+    assert_eq!(refused(&mut world, &mut peer, &x), (Status::ENOSPC, 1), "one more is made already");
+    let (_, last) = world.realm(&mut peer, ROOT, "x");
+    assert!(world.server.principal(who).unwrap().rights.iter().any(|(realm, _)| *realm == last) && rights(&world) == GRANTS_MAX);
+    assert_eq!(refused(&mut world, &mut peer, &y), (Status::ENOSPC, 0));
+    // Rights in a realm that is gone take no room.
+    let gone = Rmdir { ask: peer.ask_only(), dir: ROOT, name: Bytes8(b"x"), terms: Terms::NONE };
+    world.changes(&mut peer, gone);
+    let (_, next) = world.realm(&mut peer, ROOT, "y");
+    let record = world.server.principal(who).unwrap();
+    assert!(record.rights.len() == GRANTS_MAX && record.rights.iter().all(|(realm, _)| *realm != last));
+    assert!(record.rights.iter().any(|(realm, _)| *realm == next));
 }
 
 #[test]
