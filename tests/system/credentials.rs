@@ -1,7 +1,7 @@
 //! Keys and trust on disk, as the commands make and find them.
 
 use cistern_seal::key::Role;
-use cistern_testkit::{CISTERN, CISTERND, Daemon, Place, command, said};
+use cistern_testkit::{CISTERN, CISTERND, Daemon, Place, command, eventually, said};
 use cistern_trust::{ClusterSecret, Grant, Invite, Pinned, Request, Roster, TextForm as _};
 use serde_json::Value;
 use std::fs;
@@ -304,4 +304,29 @@ fn a_revoked_key_stays_revoked_whatever_is_restored_or_lost() {
     fs::write(home.path("server/revoked.log"), "10 nobody\n").unwrap();
     let refused = home.run(CISTERND, &["--state", "server", "--store", "again", "--listen", "127.0.0.1:0"]);
     assert!(!refused.status.success() && said(&refused).contains("line 1 is damaged"), "{}", said(&refused));
+}
+
+#[test]
+fn a_revoked_operator_is_none_after_a_restart_of_a_server_that_keeps_nothing() {
+    let home = Home::new();
+    assert!(home.init(&["store"]).status.success());
+    let (state, socket) = (home.path("server"), home.path("server/control.sock"));
+    let serve = || {
+        let args = ["--volatile", "--new-cluster", "--listen", "127.0.0.1:0", "--json", "--state", state.to_str().unwrap()];
+        Daemon::start(&Place::default(), CISTERND, &args)
+    };
+    let admin = |args: &[&str]| home.run(CISTERN, &[&["admin"], args, &["--control", socket.to_str().unwrap()]].concat());
+    let operators = || {
+        let listed = admin(&["agents", "--json"]);
+        let rows = str::from_utf8(&listed.stdout).unwrap().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        rows.filter(|row| row["key"].is_string()).map(|row| (row["operator"] == true, row["revoked"] == true)).collect::<Vec<_>>()
+    };
+    let server = serve();
+    eventually("the first operator is admitted", || (operators() == [(true, false)]).then_some(()));
+    assert!(admin(&["revoke", "operator"]).status.success());
+    drop(server);
+    let _server = serve();
+    // What it does at its start it has done when it has answered twice.
+    operators();
+    assert_eq!(operators(), [(false, true)]);
 }

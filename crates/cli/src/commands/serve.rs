@@ -214,7 +214,7 @@ fn serve(args: &Serve) -> Result<(), Failure> {
     let state = StateDir::hold(args.state.as_deref())?;
     let keys = read_keys_of(state.path(), args.insecure)?;
     refuse_without_key(args, &listen, keys.is_some(), state.path())?;
-    let revoked = RevokedLog::open(state.path(), args.volatile)?;
+    let revoked = RevokedLog::open(state.path(), keys.is_some() || !args.volatile)?;
     let ports = open_ports(&listen)?;
     let control = ControlServer::bind(state.socket(), ControlLimits::default()).map_err(|e| failed("CONTROL", &e))?;
     let metrics = args.metrics.as_ref().map(listen_for_metrics).transpose()?;

@@ -14,7 +14,7 @@ use cistern_trust::Revocations;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The log, of a server that keeps its store.
+/// The log, of a server that has keys or keeps its store.
 #[derive(Debug)]
 pub(super) struct RevokedLog {
     file: Option<RevokedFile>,
@@ -23,12 +23,13 @@ pub(super) struct RevokedLog {
 }
 
 impl RevokedLog {
-    /// Opens the log in the state directory of a server that keeps its store; one whose store is gone with it needs none.
+    /// Opens the log in the state directory, if it is `needed`: by a server that keeps its store, and by one that has keys, for it admits the
+    /// first operator at each start, also into an empty store.
     ///
     /// # Errors
     /// The log is damaged, or cannot be used: nothing is served then, for a key that is overlooked would be good again.
-    pub(super) fn open(state: &Path, volatile: bool) -> Result<Self, Failure> {
-        let file = if volatile { None } else { Some(RevokedFile::open(&state.join(REVOKED_LOG))?) };
+    pub(super) fn open(state: &Path, needed: bool) -> Result<Self, Failure> {
+        let file = if needed { Some(RevokedFile::open(&state.join(REVOKED_LOG))?) } else { None };
         Ok(Self { file, united: false })
     }
 
