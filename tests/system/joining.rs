@@ -3,12 +3,12 @@
 use cistern_testkit::{CISTERN, CISTERND, Daemon, Place, command, said};
 use nix::unistd::geteuid;
 use serde_json::Value;
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -39,6 +39,12 @@ impl Cluster {
         self.server = serve(&self.dir, &self.address);
     }
 
+    /// Ends, and starts again with its log in a file.
+    pub(crate) fn restart_logging_to(&mut self, log: &Path) {
+        self.server.end();
+        self.server = Daemon::of(&Place::default(), serves(&self.dir, &self.address).stderr(File::create(log).unwrap()));
+    }
+
     pub(crate) fn admin(&self, args: &[&str]) -> String {
         let socket = self.server.ready["control"].as_str().unwrap();
         let mut command = command(CISTERN, &[&["admin"], args, &["--control", socket]].concat());
@@ -56,8 +62,12 @@ impl Cluster {
 }
 
 fn serve(dir: &TempDir, address: &str) -> Daemon {
+    Daemon::of(&Place::default(), &mut serves(dir, address))
+}
+
+fn serves(dir: &TempDir, address: &str) -> Command {
     let [state, store] = ["server", "store"].map(|name| dir.path().join(name).to_str().unwrap().to_owned());
-    Daemon::start(&Place::default(), CISTERND, &["--state", &state, "--store", &store, "--listen", address, "--json"])
+    command(CISTERND, &["--state", &state, "--store", &store, "--listen", address, "--json"])
 }
 
 /// A host without anything.

@@ -104,3 +104,20 @@ fn whoever_is_killed_while_it_rotates_has_a_key_that_works_and_goes_on_from_ther
     assert!(output.status.code() == Some(1) && said(&output).contains("has joined no cluster"), "{}", said(&output));
     assert!(!alone.path().join("host.key.next").exists());
 }
+
+#[test]
+fn a_restart_complains_of_the_first_operator_if_it_was_revoked_and_not_if_it_has_another_key() {
+    let mut cluster = Cluster::start();
+    let log = cluster.dir.path().join("log");
+    let rotated = command(CISTERN, &["key", "rotate"]).env("CISTERN_CREDENTIALS", cluster.dir.path().join("operator")).output().unwrap();
+    assert!(rotated.status.success(), "{}", said(&rotated));
+    let complains = |cluster: &mut Cluster| {
+        cluster.restart_logging_to(&log);
+        // What it does at its start it has done when it has answered twice.
+        let operators = [(); 2].map(|()| cluster.keys().into_iter().filter(|row| row["operator"] == true).count());
+        (operators[1], fs::read_to_string(&log).unwrap().contains("operator.pub"))
+    };
+    assert_eq!(complains(&mut cluster), (1, false));
+    cluster.admin(&["revoke", "operator"]);
+    assert_eq!(complains(&mut cluster), (0, true));
+}

@@ -217,6 +217,12 @@ impl Server {
         })
     }
 
+    /// Whether a principal that was not revoked has this key, or had it.
+    #[must_use]
+    pub fn knows_key(&self, key: &[u8; 32]) -> bool {
+        self.principals.of_key(key).and_then(|who| self.principals.get(who)).is_some_and(|record| !record.revoked)
+    }
+
     /// A key that is known already.
     fn registered(&mut self, key: &[u8; 32]) -> Option<Result<Joined, NotJoined>> {
         let principal = self.principals.of_key(key)?;

@@ -91,9 +91,12 @@ impl Sealing {
         server.set_roster(now, roster_of(&keys.pinned));
     }
 
-    /// Admits the first operator, who may do everything, unless it is known or was revoked.
+    /// Admits the first operator, who may do everything, unless it was revoked. One that is known has what was made of it since, also if another
+    /// key has followed this one.
     fn admit_operator(&mut self, server: &mut Server, now: Instant) {
-        if let Some(key) = self.operator.take_if(|_| server.is_serving()) {
+        if let Some(key) = self.operator.take_if(|_| server.is_serving())
+            && !server.knows_key(key.as_bytes())
+        {
             let rights = [(Realm::TREE, Rights::ALL)];
             if let Err(status) = server.admit_key(now, OPERATOR.as_bytes(), *key.as_bytes(), true, &rights) {
                 log::warn!(
