@@ -2,9 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+use cistern_seal::PublicKey;
+use cistern_seal::key::Role;
 use cistern_testkit::{Agent, CISTERND, Etcds, Server, base64, command, eventually, said};
 use nix::sys::signal::Signal;
 use serde_json::json;
+use std::fs;
 use std::path::Path;
 use std::process::Output;
 use std::sync::Arc;
@@ -180,12 +183,16 @@ fn a_restored_etcd_is_refused_until_it_is_adopted_and_commands_say_what_etcd_doe
     assert!(refused.status.code() == Some(65) && text(&refused).contains("cisternd restored"), "{}", said(&refused));
     let not_restored = cisternd(&["restored", &store]);
     assert!(not_restored.status.code() == Some(1) && text(&not_restored).contains("--same-cluster"), "{}", said(&not_restored));
-    let restored = cisternd(&["restored", &copy, "--json"]);
+    let (log, key) = (state.path().join("other.log"), PublicKey::from_bytes([7; 32]).to_text(Role::Agent));
+    fs::write(&log, format!("1800000000 {key}\n")).unwrap();
+    let restored = cisternd(&["restored", &copy, "--json", "--revoked", log.to_str().unwrap()]);
     let said_json: serde_json::Value = serde_json::from_slice(&restored.stdout).unwrap_or_else(|e| panic!("{e}: {}", said(&restored)));
     assert_eq!(said_json["epoch"], 2);
     let again = Server::on_store(Path::new(&copy));
     assert_eq!(again.status()["epoch"], 2);
     again.ok(&["ls", "/d"]);
+    let added = again.cistern(&["admin", "add", "web", "--key", &key]);
+    assert!(!added.status.success(), "a key that was revoked at another host: {}", said(&added));
     for (args, word) in [(&["compact", &copy][..], "etcdctl defrag"), (&["restore", "/nowhere", &copy], "etcdctl snapshot restore")] {
         let refused = cisternd(args);
         assert!(refused.status.code() == Some(2) && text(&refused).contains(word), "{args:?}: {}", said(&refused));

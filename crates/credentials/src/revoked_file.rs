@@ -11,6 +11,9 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+/// Longest copy of a log that is read, in bytes: some 800,000 keys.
+const LEN_MAX: usize = 64 << 20;
+
 /// The log and what it says.
 #[derive(Debug)]
 pub struct RevokedFile {
@@ -40,6 +43,16 @@ impl RevokedFile {
         let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
         private::sync_directory(above).map_err(failed)?;
         Ok(log)
+    }
+
+    /// What a copy of a log says, which is left as it is.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; and if it is not there.
+    pub fn read_copy(path: &Path) -> Result<Revocations, CredentialError> {
+        let bytes = private::read(path, Others::Read, LEN_MAX).map_err(|e| CredentialError::new(path, e))?;
+        let text = String::from_utf8(bytes).map_err(|_| CredentialError::new(path, Problem::NoText))?;
+        Revocations::read_log(&text).map(|(keys, _)| keys).map_err(|e| CredentialError::new(path, e))
     }
 
     /// All keys of the log.
@@ -123,6 +136,8 @@ mod tests {
         store.insert(key(1), 5);
         store.insert(key(2), 20);
         assert_eq!((log.unite(&store).unwrap(), log.unite(&store).unwrap(), log.keys().len()), (1, 0, 2));
+        assert_eq!(RevokedFile::read_copy(&dir.path().join("revoked.log")).unwrap(), *log.keys());
+        assert!(RevokedFile::read_copy(&dir.path().join("other.log")).is_err() && !dir.path().join("other.log").exists());
     }
 
     #[test]
@@ -134,6 +149,7 @@ mod tests {
             fs::write(&path, damage).unwrap();
             let told = RevokedFile::open(&path).unwrap_err().to_string();
             assert!(told.starts_with(path.to_str().unwrap()), "{told}");
+            assert_eq!(RevokedFile::read_copy(&path).unwrap_err().to_string(), told);
             assert_eq!(fs::read(&path).unwrap(), damage);
         }
     }

@@ -30,7 +30,7 @@ pub use durable::{Backup, BackupSource, CommitStats, DurableStore, Options};
 pub use error::{OpenError, Problem};
 pub use memory::MemoryStore;
 pub use place::Making;
-pub use restore::{Restoration, RestoreError, restoration};
+pub use restore::{Restoration, RestoreError, restoration, revocation};
 pub use slow::SlowStore;
 pub use space::SpaceLimits;
 pub use stopped::{Entries, StoppedStore};

@@ -11,8 +11,9 @@
 
 use crate::check::Report;
 use bytes::Bytes;
+use cistern_server::principals::Principals;
 use cistern_server::store::counter_to_bytes;
-use cistern_server::store::{Counter, Key};
+use cistern_server::store::{Counter, Key, PrincipalRecord};
 use cistern_server::store::{FIRST_EPOCH, ID_BITS, RESTORED};
 use std::fmt;
 
@@ -83,6 +84,29 @@ pub fn restoration(report: &Report, unix_seconds: u64, above: u8) -> Result<Rest
     Ok(Restoration { epoch, writes: writes.into(), note })
 }
 
+/// What has to be written besides so that `keys` are revoked in the copy with these records, whatever it knows of them: they were revoked after it
+/// was made.
+///
+/// # Errors
+/// The copy cannot be read.
+pub fn revocation(
+    records: impl IntoIterator<Item = Result<(Vec<u8>, Vec<u8>), String>>,
+    keys: impl IntoIterator<Item = [u8; 32]>,
+) -> Result<Vec<(Key, Option<Bytes>)>, String> {
+    let mut known = Vec::new();
+    for record in records {
+        let (key, value) = record?;
+        if let Ok(key @ Key::Principal(who)) = Key::from_bytes(&key) {
+            let record = PrincipalRecord::from_bytes(&value).map_err(|_| format!("{key:?} cannot be read"))?;
+            known.push((who, record));
+        }
+    }
+    let mut principals = Principals::default();
+    principals.load(known, |_| None);
+    let mut revoked = |key| principals.revoke_key(key).map(|(who, record)| (Key::Principal(who), Some(Bytes::from(record.to_bytes()))));
+    Ok(keys.into_iter().filter_map(&mut revoked).collect())
+}
+
 /// The first token and id of a life that begins in this second.
 const fn first_of(epoch: u8, unix_seconds: u64) -> u64 {
     (epoch as u64) << ID_BITS | unix_seconds << BITS_OF_A_SECOND
@@ -92,6 +116,9 @@ const fn first_of(epoch: u8, unix_seconds: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::check::Check;
+    use cistern_server::principals::{PrincipalId, Rights};
+    use cistern_server::store::EarlierKeys;
+    use cistern_wire::Realm;
     use std::collections::BTreeMap;
     use std::convert::Infallible;
 
@@ -146,6 +173,33 @@ mod tests {
         assert_eq!(restoration(&copy(254), NOW, 0).unwrap().epoch, 255);
         assert_eq!(restoration(&copy(255), NOW, 0), Err(RestoreError::EpochsUsedUp));
         assert_eq!(restoration(&copy(1), NOW, 255), Err(RestoreError::EpochsUsedUp));
+    }
+
+    #[test]
+    fn keys_that_were_revoked_after_the_copy_was_made_are_so_in_it_whatever_it_knows_of_them() {
+        let record = |name: &str, key: u8, former: Option<u8>| PrincipalRecord {
+            name: name.as_bytes().into(),
+            key: Some([key; 32]),
+            rotated: former.map(|former| EarlierKeys { first: [former; 32], former: [former; 32], until_s: 0 }),
+            operator: true,
+            revoked: false,
+            rights: vec![(Realm::TREE, Rights::ALL)],
+        };
+        let known = [record("first", 1, None), record("second", 2, Some(12)), record("third", 3, None)];
+        let records = || {
+            let principals = (1..).zip(&known).map(|(n, record)| Ok((Key::Principal(PrincipalId(n)).to_bytes(), record.to_bytes())));
+            principals.chain([Ok((Key::Counter(Counter::Epoch).to_bytes(), counter_to_bytes(1)))])
+        };
+        let writes = revocation(records(), [[12; 32], [3; 32], [77; 32], [3; 32]]).unwrap();
+        let revoked: Vec<_> = writes
+            .iter()
+            .map(|(key, value)| (key.clone(), PrincipalRecord::from_bytes(value.as_ref().unwrap()).unwrap()))
+            .inspect(|(_, record)| assert!(record.revoked && !record.operator && record.rights.is_empty()))
+            .map(|(key, record)| (key, record.key))
+            .collect();
+        let expected = [(2, [2; 32]), (3, [3; 32]), (4, [77; 32])].map(|(n, key)| (Key::Principal(PrincipalId(n)), Some(key)));
+        assert_eq!(revoked, expected);
+        assert!(revocation(records().chain([Err("gone".to_owned())]), [[1; 32]]).is_err());
     }
 
     #[test]

@@ -6,9 +6,10 @@ use crate::local::Failure;
 use bytes::Bytes;
 use cistern_server::store::Key;
 use cistern_store::check::Report;
-use cistern_store::restoration;
+use cistern_store::{restoration, revocation};
 use cistern_store_etcd::{EtcdStore, StoppedEtcd, Target};
 use cistern_text::Progress;
+use cistern_trust::Revocations;
 use cistern_wire::StoreId;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -46,8 +47,8 @@ pub(crate) fn look(store: &Path, findings_max: usize, progress: Progress) -> Res
     Ok(look_at(|| stopped.iter(), findings_max, progress))
 }
 
-/// Makes the store of a restored etcd one that servers may serve; its epoch from now on.
-pub(crate) fn restored(store: &Path, above: u8, same_cluster: bool, progress: Progress) -> Result<u8, Failure> {
+/// Makes the store of a restored etcd one that servers may serve, in which these keys are revoked; its epoch from now on.
+pub(crate) fn restored(store: &Path, above: u8, same_cluster: bool, revoked: &Revocations, progress: Progress) -> Result<u8, Failure> {
     let (target, wrong) = (target(store)?, |what: String| Failure::new("STORE", EXIT_STORE, format!("store {}: {what}", store.display())));
     if !StoppedEtcd::open(&target)?.is_restored() && !same_cluster {
         return Err(Failure::new(
@@ -65,7 +66,9 @@ pub(crate) fn restored(store: &Path, above: u8, same_cluster: bool, progress: Pr
     let stopped = StoppedEtcd::open(&target)?;
     let report = look_at(|| stopped.iter(), 0, progress).map_err(wrong)?;
     let restoration = restoration(&report, now(), above).map_err(|e| Failure::new("NOT_RESTORED", EXIT_FAILED, e.to_string()))?;
-    taken.write(1, restoration.writes).map_err(wrong)?;
+    let mut writes = revocation(stopped.iter(), revoked.iter().map(|(key, _)| *key.as_bytes())).map_err(wrong)?;
+    writes.extend(restoration.writes);
+    taken.write(1, writes).map_err(wrong)?;
     taken.adopt(2).map_err(wrong)?;
     Ok(restoration.epoch)
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use cistern_server::store::Key;
 use cistern_store::check::Report;
 use cistern_text::Progress;
+use cistern_trust::Revocations;
 use cistern_wire::StoreId;
 use std::path::Path;
 
@@ -24,6 +25,6 @@ pub(crate) fn look(store: &Path, _: usize, _: Progress) -> Result<Result<Report,
 }
 
 /// Refuses.
-pub(crate) fn restored(store: &Path, _: u8, _: bool, _: Progress) -> Result<u8, Failure> {
+pub(crate) fn restored(store: &Path, _: u8, _: bool, _: &Revocations, _: Progress) -> Result<u8, Failure> {
     Err(lacking(store))
 }
