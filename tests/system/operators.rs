@@ -103,6 +103,8 @@ fn the_log_tells_which_operator_gave_which_line_and_no_secret() {
     let near =
         sealed.operator(&["admin", "invite", "near", "--control", sealed.server.ready["control"].as_str().unwrap()]).output().unwrap();
     assert!(near.status.success(), "{}", said(&near));
+    sealed.operates(&["agents"]);
+    refused(&sealed.operator(&["admin", "grant", "nobody", "1=r"]).output().unwrap(), 1, "nobody");
     let log = eventually("both are in the log", || {
         let log = fs::read_to_string(sealed.path("server.log")).unwrap();
         (log.matches(r#""op":"invite""#).count() == 2).then_some(log)
@@ -110,6 +112,7 @@ fn the_log_tells_which_operator_gave_which_line_and_no_secret() {
     let from_elsewhere = log.lines().find(|line| line.contains(r#""name":"late""#)).unwrap();
     assert!(from_elsewhere.contains("operator \"") && from_elsewhere.contains("principal"), "{from_elsewhere}");
     assert!(log.lines().any(|line| line.contains("control socket:") && line.contains(r#""name":"near""#)), "{log}");
+    assert!(log.contains("refused: {\"name\":\"nobody\"") && !log.contains(r#""op":"agents""#), "{log}");
     let secret = &line.trim()["cistern-invite-1.".len()..];
     assert!(!log.contains("secret") && !log.contains(&secret[secret.len() - 30..]), "{log}");
 }

@@ -34,7 +34,7 @@ pub use control::{ClientError, ConnectionId, ControlClient, ControlError, Contro
 pub use entropy::{EntropyError, seed};
 pub use event_loop::{Ended, EventLoop, Handle, LoopError, LoopOptions, Owned, Owner, Poisoned};
 pub use log_queue::LogQueue;
-pub use log_repeats::LogRepeats;
+pub use log_repeats::{AUDIT, LogRepeats};
 /// What [`Services`] register their sources with.
 pub use mio::{Registry, Token};
 pub use seal_workers::SealWorkers;

@@ -1,7 +1,8 @@
 //! Operators' lines: on the control socket, and in ADMIN.
 //!
 //! Decides: that both are one language, answered alike, but that what writes files on this host is asked for on this host; that a change is
-//! answered when it is durable, a revocation also in its own log; and what the log shows of each line, and of whom.
+//! answered when it is durable, a revocation also in its own log; and what the log shows of each line, and of whom: nobody hides what a line has
+//! changed behind others.
 //! Place in the walk: a guest of the server's loop (`serve`). Leaves to others: what lines mean (`server_control`), who may send them
 //! (`cistern_server`; the mode of the socket's file).
 
@@ -12,10 +13,10 @@ use super::revoked::RevokedLog;
 use crate::execute::EXIT_FAILED;
 use crate::local::Failure;
 use crate::server_control::{self, Answered, Logged};
-use cistern_driver::{ConnectionId, ControlServer, Registry, Response, Stats, Token};
+use cistern_driver::{AUDIT, ConnectionId, ControlServer, Registry, Response, Stats, Token};
 use cistern_link::Instant;
 use cistern_server::store::BatchId;
-use cistern_server::{LineId, RETIRE_LINE, ROTATE_LINE, Server};
+use cistern_server::{AdminLine, LineId, RETIRE_LINE, ROTATE_LINE, Server};
 use serde_json::json;
 use std::io;
 
@@ -57,7 +58,7 @@ impl Operators {
         let mut answer = |asked, line: &str| {
             match server_control::logged(line) {
                 Some(Logged { line, reads: true }) => log::debug!("control socket: {line}"),
-                Some(Logged { line, reads: false }) => log::info!("control socket: {line}"),
+                Some(Logged { line, reads: false }) => log::info!(target: AUDIT, "control socket: {line}"),
                 None => {}
             }
             if let Some(dir) = server_control::backup_wanted(line) {
@@ -77,9 +78,6 @@ impl Operators {
     /// Executes what came by ADMIN, in the turn in which it came, so that its writes are in this turn's batch.
     pub(super) fn take_lines(&mut self, server: &mut Server, around: &Around<'_>) {
         while let Some(asked) = server.poll_line(around.now) {
-            let shown = server_control::logged(&asked.line).map_or_else(|| "no request".to_owned(), |logged| logged.line);
-            let role = if [ROTATE_LINE, RETIRE_LINE].contains(&&*asked.line) { "agent" } else { "operator" };
-            log::info!("{role} \"{}\" (principal {}, session {}): {shown}", asked.name.escape_debug(), asked.who.0, asked.session);
             let answer = match server_control::backup_wanted(&asked.line) {
                 Some(_) => Some(error(&Failure::new(
                     "ON_ITS_HOST",
@@ -91,6 +89,8 @@ impl Operators {
                     None => answered(server, around, AskedBy::Wire(asked.id), &asked.line, &mut self.changes),
                 },
             };
+            // What waits has changed something; of the rest an eviction has, if it was done.
+            note(&asked, answer.as_ref().is_none_or(|answer| answer.starts_with(r#"{"ok""#)));
             if let Some(answer) = answer {
                 server.line_answered(around.now, asked.id, answer);
             }
@@ -115,6 +115,19 @@ impl Operators {
                 AskedBy::Wire(id) => server.line_answered(now, id, line.to_owned()),
             }
         }
+    }
+}
+
+/// What the log shows of a line that came by ADMIN. Lines that have changed something are as few as commits and sessions, so all of them are shown;
+/// others are for debugging, or as many as one place may log.
+fn note(asked: &AdminLine, done: bool) {
+    let who = format!("\"{}\" (principal {}, session {})", asked.name.escape_debug(), asked.who.0, asked.session);
+    match server_control::logged(&asked.line) {
+        Some(Logged { line, .. }) if [ROTATE_LINE, RETIRE_LINE].contains(&&*asked.line) => log::info!("agent {who}: {line}"),
+        Some(Logged { line, reads: true }) => log::debug!("operator {who}: {line}"),
+        Some(Logged { line, .. }) if done => log::info!(target: AUDIT, "operator {who}: {line}"),
+        Some(Logged { line, .. }) => log::info!("operator {who}: refused: {line}"),
+        None => log::debug!("operator {who}: no request"),
     }
 }
 
