@@ -38,7 +38,7 @@ const NOT_RUN: [(&str, &str); 12] = [
 const DAEMONS: [&str; 3] = ["cisternd -", "cistern agent run", "cistern-netfault --server"];
 
 /// Commands that stay until they are ended, and look on.
-const WATCHERS: [&str; 2] = ["cistern member", "cistern agent top"];
+const WATCHERS: [&str; 3] = ["cistern member", "cistern agent top", "cistern leader --follow"];
 
 /// A line to be carried out, and where it stands.
 struct Line {

@@ -37,6 +37,7 @@ mod own_key;
 mod peers;
 mod plan;
 mod posix;
+mod recipes;
 mod relay;
 mod reload;
 mod rights;

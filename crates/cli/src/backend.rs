@@ -168,6 +168,16 @@ impl Line {
         self.answer(end, until)
     }
 
+    /// Asks for a change of files under a hold of this connection.
+    pub(crate) fn ask_under(&mut self, hold: u64, request: &Request, end: &End, until: Instant) -> Option<Result<Response, Failure>> {
+        self.id += 1;
+        let asked = RequestLine { guard: Some(hold), ..RequestLine::new(self.id, request.clone()) };
+        if let Err(failure) = self.write(&asked) {
+            return Some(Err(failure));
+        }
+        self.answer(end, Some(until))
+    }
+
     /// Waits for the answer to the request sent last, as [`Self::ask`] does; it can be waited for again.
     pub(crate) fn answer(&mut self, end: &End, until: Option<Instant>) -> Option<Result<Response, Failure>> {
         loop {

@@ -12,11 +12,13 @@ mod chmod;
 mod compact;
 mod completions;
 mod demo;
+mod elect;
 pub(crate) mod export;
 mod import;
 mod init;
 mod join;
 pub(crate) mod key;
+mod leader;
 mod ln;
 pub(crate) mod lock;
 mod locks;
@@ -150,6 +152,8 @@ commands! {
     Export(export::Export),
     Lock(lock::Lock),
     Locks(locks::Locks),
+    Elect(elect::Elect),
+    Leader(leader::ShowLeader),
     #[command(subcommand)]
     Member(member::Member),
     #[command(subcommand)]
@@ -171,6 +175,13 @@ commands! {
     Plan(plan::PlanArgs),
     Completions(completions::Completions),
     Man(man::ManPages),
+}
+
+impl Command {
+    /// Whether it runs a command of the user's, whose exit status is its own.
+    pub(crate) const fn runs_another(&self) -> bool {
+        matches!(self, Self::Lock(_) | Self::Elect(_))
+    }
 }
 
 commands! {

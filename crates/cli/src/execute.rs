@@ -5,14 +5,18 @@
 
 mod changes;
 
+use crate::bell::wait_for_call;
 use crate::local::{Failure, Hold, News, Request, Response, Until, micros, millis};
 use crate::members::{Claims, Members};
 use crate::neighbours::Neighbours;
+use crate::signals::End;
 use crate::text::{Blob, Text};
 use changes::Changing;
-use cistern_client::{Client, Creation, Error, ErrorKind, FileId, Guard, LockState, Op, Operation, Watcher, kinds};
+use cistern_client::{Client, Creation, Error, ErrorKind, FileId, Guard, LockState, Mutation, Op, Operation, Slot, Watcher};
 use cistern_wire::Status;
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -133,6 +137,14 @@ impl User {
     }
 }
 
+/// The change, to be made only while that lock is held under its token.
+pub(crate) fn under<K: Mutation>(op: Op<K>, guard: Option<&Guard>) -> Op<K> {
+    match guard {
+        Some(guard) => op.guarded_by(guard),
+        None => op,
+    }
+}
+
 /// What the programs of one agent know of each other.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Programs {
@@ -179,6 +191,29 @@ impl Waits for Holds {
     }
 }
 
+/// Of a program that gives up what has not ended by then.
+struct Within<'a> {
+    held: &'a mut Holds,
+    end: &'a End,
+    until: Option<Instant>,
+}
+
+impl Waits for Within<'_> {
+    fn wait<K: Operation>(&mut self, op: Op<K>) -> Result<K::Output, Error> {
+        let mut call = op.start();
+        match wait_for_call(&mut call, self.end, self.until) {
+            Ok(Some(result)) => result,
+            Ok(None) => call.cancel(),
+            // Without descriptors it is waited for without the end.
+            Err(_) => call.wait(),
+        }
+    }
+
+    fn held(&mut self) -> &mut Holds {
+        self.held
+    }
+}
+
 impl Programs {
     /// One more program.
     pub(crate) fn enter(self, user: User) -> (Program, Holds) {
@@ -207,6 +242,23 @@ impl Own {
         execute(client, &mut self.program, &mut self.held, None, request)
     }
 
+    /// Keeps a lock; its hold.
+    pub(crate) fn keep(&mut self, granted: GrantedLock) -> Result<(u64, Arc<Guard>), Failure> {
+        let (hold, _) = self.held.keep(granted);
+        Ok((hold, Arc::clone(self.held.get(hold)?)))
+    }
+
+    /// Carries out a request, a change of files under that hold; gives it up at `until`, and when the process is asked to end.
+    pub(crate) fn execute_within(
+        &mut self,
+        client: &Client,
+        (request, guard): (Request, Option<u64>),
+        (end, until): (&End, Option<Instant>),
+    ) -> Result<Response, Failure> {
+        let Self { program, held } = self;
+        execute(client, program, &mut Within { held, end, until }, guard, request)
+    }
+
     /// What has become of the watched objects since this was asked last; waits at most so long for something.
     pub(crate) fn news(&mut self, wait: Duration) -> Vec<News> {
         let begun = Instant::now();
@@ -228,13 +280,13 @@ impl Holds {
     }
 
     /// Keeps a lock; its hold.
-    pub(crate) fn keep(&mut self, guard: Guard) -> (u64, Response) {
+    pub(crate) fn keep(&mut self, GrantedLock { guard, slot }: GrantedLock) -> (u64, Response) {
         self.next += 1;
         let (token, object) = (guard.token().0, guard.file().0);
         let guard = Arc::new(guard);
         self.neighbours.add(&guard);
         self.guards.insert(self.next, guard);
-        (self.next, Response::Locked { hold: self.next, token, object, basis: None })
+        (self.next, Response::Locked { hold: self.next, token, object, basis: None, slot })
     }
 
     /// Whether it has no lock.
@@ -294,10 +346,7 @@ pub(crate) fn execute<W: Waits>(
         }
         Request::Read { path } => waits.wait(client.read(path.as_os()))?.into(),
         Request::ReadLink { path } => Response::Link(waits.wait(client.read_link(path.as_os()))?.into_os_string().into()),
-        Request::Lock { path, shared, wait_ms, .. } => {
-            let guard = waits.wait(lock(client, &path, shared, wait_ms))?;
-            waits.held().keep(guard).1
-        }
+        Request::Lock { .. } => return Err(Failure::new("INTERNAL", EXIT_SOFTWARE, "a lock is waited for by `Granting`")),
         Request::Unlock { hold } => {
             let held = waits.held();
             held.get(hold)?;
@@ -305,7 +354,7 @@ pub(crate) fn execute<W: Waits>(
             Response::Done {}
         }
         Request::Join { path, data, mode } => {
-            let file = program.members.join(client, waits, &path, data, mode, program.user)?;
+            let file = program.members.join(client, waits, (&path, data, mode), (program.user, guard.as_deref()))?;
             Response::Joined { object: file.0 }
         }
         Request::Leave { object } => program.members.leave(client, waits, FileId(object)).map(|()| Response::Done {})?,
@@ -349,13 +398,61 @@ pub(crate) fn execute<W: Waits>(
     })
 }
 
-/// `wait_ms`: `None` waits for as long as it takes, 0 only tries.
-pub(crate) fn lock(client: &Client, path: &Text, shared: bool, wait_ms: Option<u64>) -> Op<kinds::Lock> {
-    let request = client.lock(path.as_os());
-    let request = if shared { request.shared() } else { request };
-    match wait_ms {
-        None => request,
-        Some(0) => request.try_once(),
-        Some(ms) => request.timeout(Duration::from_millis(ms)),
+/// A lock as it was granted.
+pub(crate) struct GrantedLock {
+    pub(crate) guard: Guard,
+    /// Of a semaphore: which slot it is.
+    pub(crate) slot: Option<u32>,
+}
+
+impl From<Guard> for GrantedLock {
+    fn from(guard: Guard) -> Self {
+        Self { guard, slot: None }
+    }
+}
+
+impl From<Slot> for GrantedLock {
+    fn from(slot: Slot) -> Self {
+        let number = slot.number();
+        Self { guard: slot.into_guard(), slot: Some(number) }
+    }
+}
+
+/// A lock that is waited for; given up when dropped.
+pub(crate) type Granting = Pin<Box<dyn Future<Output = Result<GrantedLock, Error>> + Send>>;
+
+/// Which lock, and for how long it is waited for.
+#[derive(Clone, Debug)]
+pub(crate) struct LockTerms {
+    pub(crate) path: Text,
+    pub(crate) shared: bool,
+    /// Of how many, if the path is that of a semaphore.
+    pub(crate) slots: Option<u32>,
+    /// `None`: as long as it takes; 0: not at all.
+    pub(crate) wait_ms: Option<u64>,
+}
+
+impl LockTerms {
+    /// Asks for it.
+    pub(crate) fn ask(&self, client: &Client) -> Granting {
+        fn granting<T: Into<GrantedLock>>(asked: impl Future<Output = Result<T, Error>> + Send + 'static) -> Granting {
+            Box::pin(async { asked.await.map(Into::into) })
+        }
+        let wait = self.wait_ms.map(Duration::from_millis);
+        if let Some(slots) = self.slots {
+            let semaphore = client.semaphore(self.path.as_os(), slots);
+            return granting(match wait {
+                None => semaphore.acquire(),
+                Some(Duration::ZERO) => semaphore.try_acquire(),
+                Some(wait) => semaphore.acquire_timeout(wait),
+            });
+        }
+        let lock = client.lock(self.path.as_os());
+        let lock = if self.shared { lock.shared() } else { lock };
+        granting(match wait {
+            None => lock.start(),
+            Some(Duration::ZERO) => lock.try_once().start(),
+            Some(wait) => lock.timeout(wait).start(),
+        })
     }
 }

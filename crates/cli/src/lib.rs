@@ -41,7 +41,7 @@ mod text;
 mod tree;
 
 use crate::command_line::{Cistern, Cisternd};
-use crate::commands::{Command, Run, lock};
+use crate::commands::{Run, lock};
 use crate::ctx::Ctx;
 use crate::local::Failure;
 use crate::options::Options;
@@ -59,7 +59,7 @@ pub fn main_cistern() -> ExitCode {
         show::errors_as_json();
     }
     // Its own failures must be told from those of the command that it runs.
-    let own = |failure| if matches!(command, Command::Lock(_)) { lock::own(failure) } else { failure };
+    let own = |failure| if command.runs_another() { lock::own(failure) } else { failure };
     let started = logging::start(command.is_daemon(), options.verbosity).map_err(own);
     finish("cistern", started.and_then(|()| command.run(&mut Ctx::new(options))))
 }

@@ -63,6 +63,9 @@ pub(crate) enum Response {
         /// By a member of a group: what the token rests on.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         basis: Option<TokenBasis>,
+        /// Of a semaphore: which slot it is, from 0.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        slot: Option<u32>,
     },
     Hold(Hold),
     Joined {

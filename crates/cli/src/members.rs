@@ -5,10 +5,10 @@
 //! Invariant: of the programs of one agent only one at a time makes or has the file of a path, or has perhaps made it.
 //! Leaves to others: when a program has gone (`agent::run`), the end of files with the session (the server).
 
-use crate::execute::{User, Waits};
+use crate::execute::{User, Waits, under};
 use crate::local::Failure;
 use crate::text::{Blob, Text};
-use cistern_client::{Client, ErrorKind, FileId, Metadata};
+use cistern_client::{Client, ErrorKind, FileId, Guard, Metadata};
 use cistern_wire::Status;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,15 +56,13 @@ impl Members {
         self.files.is_empty() && self.perhaps.is_empty()
     }
 
-    /// Makes a file.
+    /// Makes a file, which belongs to `user`; under the lock of `guard`, if there is one.
     pub(crate) fn join<W: Waits>(
         &mut self,
         client: &Client,
         waits: &mut W,
-        path: &Text,
-        data: Blob,
-        mode: u16,
-        user: User,
+        (path, data, mode): (&Text, Blob, u16),
+        (user, guard): (User, Option<&Guard>),
     ) -> Result<FileId, Failure> {
         // Whoever asks again has lost the file that it had.
         self.files.retain(|_, claim| claim.path != *path);
@@ -73,8 +71,9 @@ impl Members {
         let mut perhaps = before.is_some();
         let claim = before.map(|at| self.perhaps.swap_remove(at)).or_else(|| self.claims.claim(path)).ok_or_else(exists)?;
         let make = client.create_new(path.as_os()).ephemeral().contents(data.0.clone());
-        let made = match waits.wait(make.mode(mode.into()).owner(user.uid, user.gid)) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => match adopt(client, waits, path, data) {
+        let make = make.mode(mode.into()).owner(user.uid, user.gid);
+        let made = match waits.wait(under(make, guard)) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => match adopt(client, waits, (path, data), guard) {
                 Ok(found) => found.ok_or_else(exists),
                 Err(failure) => {
                     perhaps = true;
@@ -129,10 +128,10 @@ fn own_at<W: Waits>(client: &Client, waits: &mut W, path: &Text) -> Result<Optio
 }
 
 /// Takes a file that is there already, if this agent's session made it and no program has it: its making was given up before the answer came.
-fn adopt<W: Waits>(client: &Client, waits: &mut W, path: &Text, data: Blob) -> Result<Option<FileId>, Failure> {
+fn adopt<W: Waits>(client: &Client, waits: &mut W, (path, data): (&Text, Blob), guard: Option<&Guard>) -> Result<Option<FileId>, Failure> {
     let Some(there) = own_at(client, waits, path)? else { return Ok(None) };
     if there.len() != 0 || !data.0.is_empty() {
-        waits.wait(client.write(path.as_os(), data.0).if_version(there.version()))?;
+        waits.wait(under(client.write(path.as_os(), data.0).if_version(there.version()), guard))?;
     }
     Ok(Some(there.id()))
 }

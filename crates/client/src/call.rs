@@ -120,6 +120,11 @@ impl<K: Operation> Call<K> {
         self.wait()
     }
 
+    /// Nobody waits for it any more, and it goes on.
+    pub(crate) fn detach(mut self) {
+        self.progress = Progress::Ended(None);
+    }
+
     fn wait_until(&mut self, until: Option<Instant>) -> Option<Result<K::Output, Error>> {
         self.look(|pending| pending.wait(until))
     }

@@ -141,6 +141,8 @@ pub(crate) enum Cause {
     Member { code: String, message: String },
     #[error("{0}: the lock was lost as soon as it was obtained")]
     LostAtOnce(String),
+    #[error("{}: {why}", path.display())]
+    Recipe { path: PathBuf, why: String },
     #[error("state directory {}: {why}{}", path.display(), source.as_ref().map_or_else(String::new, |e| format!(": {e}")))]
     State { path: PathBuf, why: &'static str, source: Option<io::Error> },
 }
@@ -255,6 +257,7 @@ impl Error {
                 "BUSY" => ErrorKind::Overloaded,
                 _ => ErrorKind::InvalidInput,
             },
+            Cause::Recipe { .. } => ErrorKind::InvalidInput,
             Cause::Closed => ErrorKind::Closed,
             Cause::Forked { .. } => ErrorKind::Forked,
             Cause::Overloaded(_) => ErrorKind::Overloaded,
@@ -285,6 +288,7 @@ impl Error {
                 "BUSY" => "BUSY",
                 _ => "USAGE",
             },
+            Cause::Recipe { .. } => Status::EINVAL.name(),
             Cause::Address(AddressError::Unknown { .. }) => "UNKNOWN_HOST",
             Cause::NoServer | Cause::NoKey | Cause::Address(_) | Cause::Settings(_) | Cause::State { .. } => "USAGE",
             Cause::Closed | Cause::Forked { .. } | Cause::Overloaded(_) | Cause::Broken(_) | Cause::Start(_) => "INTERNAL",

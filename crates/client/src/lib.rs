@@ -49,8 +49,10 @@ mod metadata;
 mod op;
 mod peer_lock;
 mod realm;
+mod recipes;
 mod roster;
 mod status;
+mod steps;
 mod update;
 mod vm_generation;
 mod watcher;
@@ -76,8 +78,10 @@ pub use metadata::{Contents, DirEntry, Directory, FileId, FileType, LockInfo, Me
 pub use op::{Creation, Mutation, Op, Operation, kinds};
 pub use peer_lock::{PeerLock, TokenBasis};
 pub use realm::Realm;
+pub use recipes::{Election, Leader, Leadership, Observed, Observer, Semaphore, Slot};
 pub use roster::{RosterKeeper, Servers};
 pub use status::{LeaseView, Phase, ServerStatus};
+pub use steps::Steps;
 pub use update::Update;
 pub use watcher::{WatchEvent, Watcher};
 
@@ -85,4 +89,5 @@ pub use watcher::{WatchEvent, Watcher};
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/client.md")]
 #[doc = include_str!("../../../docs/membership.md")]
+#[doc = include_str!("../../../docs/recipes.md")]
 struct Guides;

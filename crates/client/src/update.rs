@@ -2,13 +2,11 @@
 
 use crate::client::Client;
 use crate::error::{Error, ErrorKind};
+use crate::steps::block_on;
 use bytes::Bytes;
 use std::future::{Future, IntoFuture};
 use std::path::PathBuf;
-use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::pin::Pin;
 
 /// A change of a file's contents that depends on what they were; made by [`Client::update`].
 #[derive(Debug)]
@@ -62,24 +60,5 @@ impl<F: FnMut(&[u8]) -> Bytes + Send + 'static> IntoFuture for Update<F> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.run())
-    }
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return output;
-        }
-        thread::park();
     }
 }

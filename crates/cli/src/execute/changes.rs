@@ -3,7 +3,7 @@
 //! Decides: which call of the client library each change is, and that all of them take the same guard.
 //! Leaves to others: requests that change nothing, and the order of a request (`execute`).
 
-use super::{EXIT_PRECONDITION, EXIT_SOFTWARE, User, Waits};
+use super::{EXIT_PRECONDITION, EXIT_SOFTWARE, User, Waits, under};
 use crate::local::{AttrRule, Failure, Item, Request, Response, Rule, Version, time};
 use crate::text::Text;
 use cistern_client::{Client, Error, ErrorKind, Guard, Mutation, Op, Version as FileVersion, kinds};
@@ -78,10 +78,7 @@ impl<W: Waits> Changing<'_, W> {
     }
 
     fn make<K: Mutation>(&mut self, op: Op<K>) -> Result<K::Output, Error> {
-        self.waits.wait(match self.guard {
-            Some(guard) => op.guarded_by(guard),
-            None => op,
-        })
+        self.waits.wait(under(op, self.guard))
     }
 
     /// The file of a path, which must have that version now and when the change is made.

@@ -144,6 +144,9 @@ pub(crate) enum Request {
         path: Text,
         #[serde(default)]
         shared: bool,
+        /// The path is that of a semaphore with so many slots, of which one is taken.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        slots: Option<u32>,
         wait_ms: Option<u64>,
         /// Should the connection end without an unlock, the lock is kept until the last instant that `hold` has told: for a program that
         /// starts others, which end by that instant although it was killed.
@@ -205,7 +208,7 @@ impl Request {
 
     /// Whether it changes files, and so can be made under a lock of its connection.
     pub(crate) const fn takes_guard(&self) -> bool {
-        self.is_change() && !matches!(self, Self::Lock { .. } | Self::Unlock { .. } | Self::Join { .. } | Self::Leave { .. })
+        self.is_change() && !matches!(self, Self::Lock { .. } | Self::Unlock { .. } | Self::Leave { .. })
     }
 }
 

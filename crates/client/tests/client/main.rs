@@ -7,6 +7,7 @@ mod calls;
 mod ends;
 mod forked;
 mod locks;
+mod recipes;
 mod tasks;
 mod watches;
 mod world;

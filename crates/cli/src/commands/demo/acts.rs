@@ -100,7 +100,8 @@ pub(crate) fn read_cold_and_cached(cast: &mut Cast, report: &mut DemoReport) -> 
 }
 
 fn lock(line: &mut Line, wait: Duration) -> Result<(u64, u64), Failure> {
-    line.call(&Request::Lock { path: JOB.into(), shared: false, wait_ms: Some(millis(wait)), linger: false, events: false })?.locked()
+    line.call(&Request::Lock { path: JOB.into(), shared: false, slots: None, wait_ms: Some(millis(wait)), linger: false, events: false })?
+        .locked()
 }
 
 pub(crate) fn hand_over(cast: &mut Cast, report: &mut DemoReport) -> Result<(), Failure> {

@@ -8,13 +8,14 @@
 
 use crate::backend::{Backend, Line};
 use crate::bell::Bell;
-use crate::execute::Own;
+use crate::execute::{EXIT_UNKNOWN, GrantedLock, Own};
 use crate::local::{Failure, Hold, Request, Response, TokenBasis, micros};
 use crate::signals::{End, wait_for};
 use cistern_client::{Client, Guard, LockState};
 use cistern_run::{At, Until};
 use nix::poll::{PollFd, PollFlags};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::task::Context;
 use std::time::{Duration, Instant};
 
@@ -30,10 +31,12 @@ pub(super) enum Look {
 }
 
 /// A lock that is held.
-pub(super) struct Held {
+pub(crate) struct Held {
     holder: Holder,
     token: u64,
     object: u64,
+    /// Of a semaphore: which slot it is.
+    slot: Option<u32>,
     /// Of a group: what the token rests on.
     basis: Option<TokenBasis>,
     /// The lease period, as seen last.
@@ -41,7 +44,12 @@ pub(super) struct Held {
 }
 
 enum Holder {
-    Own(Client, Guard),
+    Own {
+        client: Client,
+        own: Box<Own>,
+        hold: u64,
+        guard: Arc<Guard>,
+    },
     Host {
         line: Line,
         hold: u64,
@@ -51,12 +59,38 @@ enum Holder {
 }
 
 impl Held {
-    pub(super) fn own(client: Client, guard: Guard) -> Self {
-        Self { token: guard.token().0, object: guard.file().0, holder: Holder::Own(client, guard), basis: None, lease: Duration::ZERO }
+    /// # Errors
+    /// The client is broken.
+    pub(super) fn own(client: Client, granted: GrantedLock) -> Result<Self, Failure> {
+        let (mut own, slot) = (Box::<Own>::default(), granted.slot);
+        let (hold, guard) = own.keep(granted)?;
+        let (token, object) = (guard.token().0, guard.file().0);
+        Ok(Self { holder: Holder::Own { client, own, hold, guard }, token, object, slot, basis: None, lease: Duration::ZERO })
     }
 
-    pub(super) const fn host(line: Line, hold: u64, token: u64, object: u64, basis: Option<TokenBasis>) -> Self {
-        Self { holder: Holder::Host { line, hold, gone: false }, token, object, basis, lease: Duration::ZERO }
+    pub(super) const fn host(line: Line, (hold, token, object): (u64, u64, u64), slot: Option<u32>, basis: Option<TokenBasis>) -> Self {
+        Self { holder: Holder::Host { line, hold, gone: false }, token, object, slot, basis, lease: Duration::ZERO }
+    }
+
+    /// Asks the agent to do something, a change of files under this lock; `end` gives it up, and so does `until`.
+    ///
+    /// # Errors
+    /// Why it was not done, or is not known to be.
+    pub(crate) fn call(&mut self, request: Request, end: &End, until: Instant) -> Result<Response, Failure> {
+        let guarded = request.takes_guard();
+        let answer = match &mut self.holder {
+            Holder::Own { client, own, hold, .. } => {
+                return own.execute_within(client, (request, guarded.then_some(*hold)), (end, Some(until)));
+            }
+            Holder::Host { line, hold, .. } if guarded => line.ask_under(*hold, &request, end, until),
+            Holder::Host { line, .. } => line.ask(&request, end, Some(until)),
+        };
+        answer.unwrap_or_else(|| Err(Failure::new("OUTCOME_UNKNOWN", EXIT_UNKNOWN, "the host's agent has not answered in time")))
+    }
+
+    /// Of a semaphore: which slot it is.
+    pub(super) const fn slot(&self) -> Option<u32> {
+        self.slot
     }
 
     /// Of a group: why the token is larger than those before it.
@@ -65,7 +99,7 @@ impl Held {
     }
 
     /// The fencing token.
-    pub(super) const fn token(&self) -> u64 {
+    pub(crate) const fn token(&self) -> u64 {
         self.token
     }
 
@@ -80,7 +114,7 @@ impl Held {
     /// The host's agent takes no connection.
     pub(super) fn looker(&self) -> Result<Backend, Failure> {
         match &self.holder {
-            Holder::Own(client, _) => Ok(Backend::Own(client.clone(), Own::default())),
+            Holder::Own { client, .. } => Ok(Backend::Own(client.clone(), Own::default())),
             Holder::Host { line, .. } => line.again().map(Backend::Host),
         }
     }
@@ -96,7 +130,7 @@ impl Held {
     /// The host's agent cannot tell it in a way that this process understands.
     pub(super) fn look(&mut self, stop: &End) -> Result<Option<Look>, Failure> {
         match &mut self.holder {
-            Holder::Own(client, guard) => {
+            Holder::Own { client, guard, .. } => {
                 self.lease = client.lease()?.lease;
                 let at = |until: cistern_client::Instant| At { raw_ns: until.raw_ns, boot_ns: until.boot_ns };
                 Ok(Some(match guard.valid_until() {
@@ -124,7 +158,7 @@ impl Held {
     /// Waits until something may have happened to the lock, at most for `span`, or until `stop`.
     pub(super) fn wait(&self, stop: &End, span: Duration) {
         match &self.holder {
-            Holder::Own(_, guard) => {
+            Holder::Own { guard, .. } => {
                 let Ok((bell, waker)) = Bell::new() else { return std::thread::sleep(span) };
                 let mut events = guard.events();
                 if events.poll_next(&mut Context::from_waker(&waker)).is_pending() {
@@ -142,7 +176,7 @@ impl Held {
     }
 
     /// Gives the lock back: nothing of what ran under it is left.
-    pub(super) fn give_back(self) {
+    pub(crate) fn give_back(self) {
         if let Holder::Host { mut line, hold, .. } = self.holder {
             let never =
                 End::pair().map(|(end, asker)| (line.ask(&Request::Unlock { hold }, &end, Some(Instant::now() + UNLOCK_TIME)), asker));

@@ -13,13 +13,14 @@ use crate::bell::wait_for_call;
 use crate::commands::peer::member_of;
 use crate::contact::Tries;
 use crate::ctx::Ctx;
-use crate::execute::lock as request_lock;
+use crate::execute::{Granting, LockTerms, Own};
+use crate::group::GroupList;
 use crate::local::{Failure, LockRow, Request, Response, millis};
 use crate::options::Options;
 use crate::show;
 use crate::signals::End;
 use crate::text::Text;
-use cistern_client::{Call, Client, kinds};
+use cistern_client::Client;
 use cistern_run::{EXIT_FAILURE, EXIT_NOT_OBTAINED, EXIT_TIMED_OUT};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -40,13 +41,13 @@ const NOT_MADE_YET: [&str; 3] = ["IN_GRACE", "UNREACHABLE", "OUTCOME_UNKNOWN"];
 const NAMED_MAX: usize = 3;
 
 /// The agent by which the lock is held.
-pub(super) enum LockAgent {
+pub(crate) enum LockAgent {
     Own(Client),
     Host(PathBuf),
 }
 
 /// Why there is no lock.
-pub(super) enum NoLock {
+pub(crate) enum NoLock {
     /// Asked to end.
     Ended,
     Failed(Failure),
@@ -58,41 +59,63 @@ impl From<Failure> for NoLock {
     }
 }
 
-/// How long the lock is waited for.
-fn bound(args: &Lock) -> Option<Duration> {
-    if args.try_once { Some(TRY_TIME) } else { args.wait }
+/// Which lock, and how it is waited for.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) path: Text,
+    /// The directory of a recipe in which it is, made if it is missing.
+    pub(crate) dir: Option<Text>,
+    pub(crate) shared: bool,
+    pub(crate) slots: Option<u32>,
+    pub(crate) try_once: bool,
+    pub(crate) wait: Option<Duration>,
+    /// A server and an agent that do not answer are waited for, too.
+    pub(crate) patient: bool,
 }
 
-/// Whether a server that does not answer is tried until that time is up.
-fn outlasts_silence(args: &Lock, options: &Options) -> bool {
-    bound(args).is_some() && options.timeout.is_none()
+impl Terms {
+    /// How long the lock is waited for.
+    fn bound(&self) -> Option<Duration> {
+        if self.try_once { Some(TRY_TIME) } else { self.wait }
+    }
+
+    /// Whether a server that does not answer is tried until that time is up.
+    fn outlasts_silence(&self, options: &Options) -> bool {
+        self.patient || (self.bound().is_some() && options.timeout.is_none())
+    }
 }
 
 impl LockAgent {
-    pub(super) fn open(args: &Lock, ctx: &Ctx) -> Result<Self, Failure> {
-        if let Some(group) = &args.group {
-            let (socket, report) = member_of(group, args.socket.as_ref(), ctx)?;
-            if args.require_durable_token && !report.durable_tokens {
-                return Err(Failure::usage(format!(
-                    "--require-durable-token: the members of {group} keep no tokens on disk (`cistern peer --state`)"
-                )));
-            }
-            return Ok(Self::Host(socket));
-        }
-        let options = ctx.options();
+    /// # Errors
+    /// There is no way to a server.
+    pub(crate) fn open(terms: &Terms, options: &Options, label: Option<String>) -> Result<Self, Failure> {
         Ok(match host_agent(options)? {
             Some(socket) => Self::Host(socket),
             None => {
-                let tries = bound(args).filter(|_| outlasts_silence(args, options)).map_or(Tries::UntilGivenUp, Tries::For);
-                Self::Own(own_agent(options, None, tries)?)
+                let tries = match terms.bound().filter(|_| terms.outlasts_silence(options)) {
+                    Some(bound) => Tries::For(bound),
+                    None => Tries::UntilGivenUp,
+                };
+                Self::Own(own_agent(options, label, tries)?)
             }
         })
+    }
+
+    /// Of a group without a server.
+    pub(super) fn of_group(group: &GroupList, args: &Lock, ctx: &Ctx) -> Result<Self, Failure> {
+        let (socket, report) = member_of(group, args.socket.as_ref(), ctx)?;
+        if args.require_durable_token && !report.durable_tokens {
+            return Err(Failure::usage(format!(
+                "--require-durable-token: the members of {group} keep no tokens on disk (`cistern peer --state`)"
+            )));
+        }
+        Ok(Self::Host(socket))
     }
 }
 
 /// A lock request that is waited for.
 enum Asked {
-    Own(Client, Call<kinds::Lock>),
+    Own(Client, Granting),
     Host(Line),
 }
 
@@ -107,14 +130,14 @@ impl Asked {
     fn wait(self, end: &End, until: Option<Instant>) -> Waited {
         match self {
             Self::Own(client, mut call) => match wait_for_call(&mut call, end, until) {
-                Ok(Some(result)) => Waited::Ended(result.map(|guard| Held::own(client, guard)).map_err(Failure::from)),
+                Ok(Some(result)) => Waited::Ended(result.map_err(Failure::from).and_then(|granted| Held::own(client, granted))),
                 Ok(None) => Waited::Still(Self::Own(client, call)),
                 Err(e) => Waited::Ended(Err(Failure::failed(format!("cannot wait for the lock: {e}")))),
             },
             Self::Host(mut line) => match line.answer(end, until) {
                 // The connection goes with the lock.
-                Some(Ok(Response::Locked { hold, token, object, basis })) => {
-                    Waited::Ended(Ok(Held::host(line, hold, token, object, basis)))
+                Some(Ok(Response::Locked { hold, token, object, basis, slot })) => {
+                    Waited::Ended(Ok(Held::host(line, (hold, token, object), slot, basis)))
                 }
                 Some(Ok(other)) => Waited::Ended(Err(Failure::failed(format!("the agent answered a lock request with {other:?}")))),
                 Some(Err(failure)) => Waited::Ended(Err(failure)),
@@ -125,10 +148,9 @@ impl Asked {
 }
 
 /// The way to a lock.
-pub(super) struct Obtaining<'a> {
-    args: &'a Lock,
+pub(crate) struct Obtaining<'a> {
+    terms: &'a Terms,
     options: &'a Options,
-    path: &'a Text,
     agent: &'a LockAgent,
     end: &'a End,
     /// Until when there must be an answer, whoever is silent.
@@ -143,17 +165,16 @@ pub(super) struct Obtaining<'a> {
 
 impl<'a> Obtaining<'a> {
     /// Begins now.
-    pub(super) fn new(args: &'a Lock, options: &'a Options, path: &'a Text, agent: &'a LockAgent, end: &'a End) -> Self {
+    pub(crate) fn new(terms: &'a Terms, options: &'a Options, agent: &'a LockAgent, end: &'a End) -> Self {
         let now = Instant::now();
         let tells = options.verbosity.verbose > 0 || (!options.verbosity.quiet && std::io::stderr().is_terminal());
-        let look_at = (tells && !args.try_once).then_some(now + FIRST_LOOK);
+        let look_at = (tells && !terms.try_once).then_some(now + FIRST_LOOK);
         Self {
-            args,
+            terms,
             options,
-            path,
             agent,
             end,
-            deadline: bound(args).and_then(|bound| now.checked_add(bound)),
+            deadline: terms.bound().and_then(|bound| now.checked_add(bound)),
             said: String::new(),
             look_at,
             // An agent of this process's own has that bound itself.
@@ -161,7 +182,7 @@ impl<'a> Obtaining<'a> {
         }
     }
 
-    pub(super) fn run(&mut self) -> Result<Held, NoLock> {
+    pub(crate) fn run(&mut self) -> Result<Held, NoLock> {
         let mut made = false;
         loop {
             let failure = match self.attempt()? {
@@ -169,14 +190,15 @@ impl<'a> Obtaining<'a> {
                 Err(failure) => failure,
             };
             match failure.code.as_str() {
-                "ENOENT" if !made => match self.make()? {
+                "ENOENT" if !made && self.terms.slots.is_none() => match self.make()? {
                     Ok(()) => made = true,
                     // Whether a server is there, and the file by now, says the lock, which is asked for again.
                     Err(failure) if NOT_MADE_YET.contains(&failure.code.as_str()) => self.pause()?,
                     Err(failure) => return Err(self.failed(failure).into()),
                 },
                 "IN_GRACE" => self.pause()?,
-                "UNREACHABLE" if outlasts_silence(self.args, self.options) => self.pause()?,
+                "NO_AGENT" | "OUTCOME_UNKNOWN" | "LEASE_LOST" if self.terms.patient => self.pause()?,
+                "UNREACHABLE" if self.terms.outlasts_silence(self.options) => self.pause()?,
                 "TIMED_OUT" => return Err(self.failed(self.too_late()).into()),
                 _ => return Err(self.failed(failure).into()),
             }
@@ -186,14 +208,16 @@ impl<'a> Obtaining<'a> {
     /// One lock request, to its end.
     fn attempt(&mut self) -> Result<Result<Held, Failure>, NoLock> {
         let wait_ms =
-            if self.args.try_once { Some(0) } else { self.deadline.map(|at| millis(at.saturating_duration_since(Instant::now())).max(1)) };
+            if self.terms.try_once { Some(0) } else { self.deadline.map(|at| millis(at.saturating_duration_since(Instant::now())).max(1)) };
+        let Terms { path, shared, slots, .. } = self.terms.clone();
         let mut asked = match self.agent {
-            LockAgent::Own(client) => Asked::Own(client.clone(), request_lock(client, self.path, self.args.shared, wait_ms).start()),
+            LockAgent::Own(client) => Asked::Own(client.clone(), LockTerms { path, shared, slots, wait_ms }.ask(client)),
             LockAgent::Host(socket) => {
-                let mut line = Line::open(socket).map_err(|failure| self.failed(failure))?;
-                let request = Request::Lock { path: self.path.clone(), shared: self.args.shared, wait_ms, linger: true, events: false };
-                line.send(&request).map_err(|failure| self.failed(failure))?;
-                Asked::Host(line)
+                let request = Request::Lock { path, shared, slots, wait_ms, linger: true, events: false };
+                match Line::open(socket).and_then(|mut line| line.send(&request).map(|()| line)) {
+                    Ok(line) => Asked::Host(line),
+                    Err(failure) => return Ok(Err(failure)),
+                }
             }
         };
         loop {
@@ -229,24 +253,32 @@ impl<'a> Obtaining<'a> {
         self.check()
     }
 
-    /// Makes the file.
+    /// Makes the file, and the directory of a recipe.
     fn make(&self) -> Result<Result<(), Failure>, NoLock> {
+        let mkdir = self.terms.dir.clone().map(|path| Request::Mkdir { path, mode: 0o755, realm: false });
+        let create = Request::Create { path: self.terms.path.clone(), exclusive: false, mode: 0o644 };
+        for request in mkdir.into_iter().chain([create]) {
+            match self.made(request)? {
+                Err(failure) if failure.code != "EEXIST" => return Ok(Err(failure)),
+                _ => {}
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Whether this was made, or is there.
+    fn made(&self, request: Request) -> Result<Result<(), Failure>, NoLock> {
         let made = match self.agent {
-            LockAgent::Own(client) => {
-                let mut call = client.create(self.path.as_os()).start();
-                let waited = wait_for_call(&mut call, self.end, self.deadline);
-                let waited = waited.map_err(|e| self.failed(Failure::failed(format!("cannot wait for the file: {e}"))))?;
-                waited.map(|result| result.map(drop).map_err(Failure::from))
-            }
-            LockAgent::Host(socket) => {
-                let mut line = Line::open(socket).map_err(|failure| self.failed(failure))?;
-                let request = Request::Create { path: self.path.clone(), exclusive: false, mode: 0o644 };
-                line.ask(&request, self.end, self.deadline).map(|answer| answer.map(drop))
-            }
+            LockAgent::Own(client) => Some(Own::default().execute_within(client, (request, None), (self.end, self.deadline))),
+            LockAgent::Host(socket) => match Line::open(socket) {
+                Ok(mut line) => line.ask(&request, self.end, self.deadline),
+                Err(failure) => return Err(self.failed(failure).into()),
+            },
         };
+        self.check()?;
         match made {
-            Some(made) => Ok(made),
-            None => self.check().and_then(|()| Err(self.failed(self.too_late()).into())),
+            Some(made) => Ok(made.map(drop)),
+            None => Err(self.failed(self.too_late()).into()),
         }
     }
 
@@ -275,13 +307,13 @@ impl<'a> Obtaining<'a> {
             LockAgent::Host(_) => false,
         };
         let why = if silent { "no answer from the server" } else { "the lock was not granted" };
-        Failure::new("TIMED_OUT", EXIT_FAILURE, format!("{}: {why} within the time allowed", self.path))
+        Failure::new("TIMED_OUT", EXIT_FAILURE, format!("{}: {why} within the time allowed", self.terms.path))
     }
 
     /// A failure with the exit status of this command.
     fn failed(&self, failure: Failure) -> Failure {
         let exit = match failure.code.as_str() {
-            "TIMED_OUT" | "EAGAIN" | "IN_GRACE" if self.args.try_once => EXIT_NOT_OBTAINED,
+            "TIMED_OUT" | "EAGAIN" | "IN_GRACE" if self.terms.try_once => EXIT_NOT_OBTAINED,
             "TIMED_OUT" | "EAGAIN" => EXIT_TIMED_OUT,
             _ => EXIT_FAILURE,
         };
@@ -291,29 +323,32 @@ impl<'a> Obtaining<'a> {
     /// Tells a person who holds the lock, when that is something new.
     fn tell_who_holds(&mut self) {
         let until = Some(Instant::now() + LOOK_TIME);
-        let rows = match self.agent {
-            LockAgent::Own(client) => {
-                let mut call = client.locks().on(self.path.as_os()).start();
-                match wait_for_call(&mut call, self.end, until) {
-                    Ok(Some(Ok(rows))) => Some(rows.into_iter().map(LockRow::from).collect()),
-                    _ => None,
-                }
-            }
-            LockAgent::Host(socket) => {
-                let answer =
-                    Line::open(socket).map(|mut line| line.ask(&Request::Locks { path: Some(self.path.clone()) }, self.end, until));
-                match answer {
-                    Ok(Some(Ok(Response::Locks(rows)))) => Some(rows),
-                    _ => None,
-                }
-            }
+        // The slots of a semaphore are looked for among all locks.
+        let of = self.terms.slots.is_none().then(|| self.terms.path.clone());
+        let request = Request::Locks { path: of };
+        let answer = match self.agent {
+            LockAgent::Own(client) => Some(Own::default().execute_within(client, (request, None), (self.end, until))),
+            LockAgent::Host(socket) => Line::open(socket).ok().and_then(|mut line| line.ask(&request, self.end, until)),
+        };
+        let rows = match answer {
+            Some(Ok(Response::Locks(rows))) => Some(rows.into_iter().filter(|row| self.is_of(row)).collect::<Vec<_>>()),
+            _ => None,
         };
         let (key, text) = rows.map_or_else(|| (String::new(), "no answer from the server yet".to_owned()), |rows| holders(&rows));
         let key = if key.is_empty() { text.clone() } else { key };
         if key != self.said {
-            show::error("cistern", &Failure::new("WAITING", EXIT_FAILURE, format!("{}: waiting for the lock: {text}", self.path)));
+            show::error("cistern", &Failure::new("WAITING", EXIT_FAILURE, format!("{}: waiting for the lock: {text}", self.terms.path)));
             self.said = key;
         }
+    }
+}
+
+impl Obtaining<'_> {
+    /// Whether a lock is the one that is waited for, or a slot of it.
+    fn is_of(&self, row: &LockRow) -> bool {
+        let slot = |name: &[u8]| std::str::from_utf8(name).is_ok_and(|name| name.parse::<u32>().is_ok());
+        let name = row.path.0.strip_prefix(&self.terms.path.0[..]).and_then(|rest| rest.strip_prefix(b"/"));
+        self.terms.slots.is_none() || name.is_some_and(slot)
     }
 }
 

@@ -141,7 +141,7 @@ impl PeerServices {
                 if node.owned(now, &name).is_some_and(|owned| owned.tenure == ownership.tenure)
                     && let Some(Granted { request, hold, token, basis }) = self.holders.acquired(node, now, &name, &ownership)
                 {
-                    self.answer(request, Ok(Response::Locked { hold, token, object: 0, basis: Some(basis) }));
+                    self.answer(request, Ok(Response::Locked { hold, token, object: 0, basis: Some(basis), slot: None }));
                 }
             }
             Event::Lost { name, ownership } => {
@@ -208,6 +208,7 @@ impl PeerServices {
             }
             _ if !self.greeted.contains(&connection) => Err(Greeting::missing()),
             _ if guard.is_some() => Err(Failure::usage("guard is for changes of files, which a member of a group has not")),
+            Request::Lock { slots: Some(_), .. } => Err(Failure::usage("a group without a server has no semaphores")),
             Request::Lock { shared: true, .. } => Err(Failure::usage("a lock of a group is exclusive")),
             Request::Lock { path, wait_ms, events, .. } => {
                 // A try ends by itself.

@@ -9,7 +9,7 @@
 
 use super::Room;
 use super::desk::{Desk, Queued};
-use crate::execute::{Program, Programs, User, Waits, execute};
+use crate::execute::{LockTerms, Program, Programs, User, Waits, execute};
 use crate::local::{Failure, Request};
 use crate::signals::{End, wait_for};
 use cistern_client::Client;
@@ -83,8 +83,10 @@ impl Connection<'_> {
         let (id, guard) = (asked.id, asked.guard);
         let result = match asked.request {
             request if guard.is_some() && !request.takes_guard() => Err(Failure::usage("guard is for changes of files")),
-            Request::Lock { path, shared, wait_ms, linger, events } => {
-                return self.desk.wait_for_lock(id, until, (&path, shared, wait_ms), (linger, events));
+            Request::Lock { shared: true, slots: Some(_), .. } => Err(Failure::usage("a slot of a semaphore is not shared")),
+            Request::Lock { path, shared, slots, wait_ms, linger, events } => {
+                let terms = LockTerms { path, shared, slots, wait_ms };
+                return self.desk.wait_for_lock(id, until, &terms, (linger, events));
             }
             request => {
                 self.desk.begin(id, until);

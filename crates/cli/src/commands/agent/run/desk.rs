@@ -7,11 +7,10 @@
 
 use super::lines::{Cut, LineBuffer};
 use crate::bell::Bell;
-use crate::execute::{EXIT_FAILED, EXIT_UNAVAILABLE, Holds, Waits, lock};
+use crate::execute::{EXIT_FAILED, EXIT_UNAVAILABLE, Granting, Holds, LockTerms, Waits};
 use crate::local::{Event, Failure, Greeting, Hold, LINE_MAX, News, Request, RequestLine, Response, Said, Unread, Until};
 use crate::signals::{End, wait_for};
-use crate::text::Text;
-use cistern_client::{Call, Client, Error, ErrorKind, Guard, LockState, Op, Operation, kinds};
+use cistern_client::{Client, Error, Guard, LockState, Op, Operation};
 use cistern_wire::Status;
 use nix::poll::{PollFd, PollFlags};
 use std::collections::{BTreeSet, VecDeque};
@@ -40,7 +39,7 @@ pub(super) struct Queued {
 /// A lock that is waited for.
 struct LockWait {
     id: u64,
-    call: Call<kinds::Lock>,
+    granting: Granting,
     until: Option<Instant>,
     linger: bool,
     events: bool,
@@ -153,19 +152,13 @@ impl<'e> Desk<'e> {
     }
 
     /// Asks for a lock, which is answered when it is there.
-    pub(super) fn wait_for_lock(
-        &mut self,
-        id: u64,
-        until: Option<Instant>,
-        (path, shared, wait_ms): (&Text, bool, Option<u64>),
-        (linger, events): (bool, bool),
-    ) {
+    pub(super) fn wait_for_lock(&mut self, id: u64, until: Option<Instant>, terms: &LockTerms, (linger, events): (bool, bool)) {
         if self.locks.len() >= AHEAD_MAX {
             let failure = Failure::new("BUSY", EXIT_UNAVAILABLE, format!("this connection waits for {AHEAD_MAX} locks already"));
             return self.answer(Some(id), Err(failure));
         }
-        let call = lock(&self.client, path, shared, wait_ms).start();
-        self.locks.push(LockWait { id, call, until, linger, events });
+        let granting = terms.ask(&self.client);
+        self.locks.push(LockWait { id, granting, until, linger, events });
         self.serve_locks();
     }
 
@@ -299,9 +292,9 @@ impl<'e> Desk<'e> {
             self.answer(Some(id), Err(canceled()));
         }
         if let Some(at) = self.locks.iter().position(|wait| wait.id == id) {
-            // A lock that has come at this moment goes back with its guard.
-            let ended = self.locks.remove(at).call.cancel();
-            self.answer(Some(id), Err(ended.err().map_or_else(canceled, Failure::from)));
+            // A lock that has come at this moment goes back with what was waited for.
+            drop(self.locks.remove(at));
+            self.answer(Some(id), Err(canceled()));
         }
     }
 
@@ -310,20 +303,19 @@ impl<'e> Desk<'e> {
         let mut at = 0;
         while let Some(wait) = self.locks.get_mut(at) {
             let is_late = wait.until.is_some_and(|until| until <= Instant::now());
-            let polled = Pin::new(&mut wait.call).poll(&mut Context::from_waker(&self.waker));
+            let polled = wait.granting.as_mut().poll(&mut Context::from_waker(&self.waker));
             if polled.is_pending() && !is_late {
                 at += 1;
                 continue;
             }
-            let LockWait { id, call, linger, events, .. } = self.locks.remove(at);
+            let LockWait { id, granting, linger, events, .. } = self.locks.remove(at);
             let result = match polled {
                 Poll::Ready(result) => result.map_err(Failure::from),
-                Poll::Pending => {
-                    call.cancel().map_err(|error| if error.kind() == ErrorKind::Canceled { late() } else { Failure::from(error) })
-                }
+                Poll::Pending => Err(late()),
             };
-            let result = result.map(|guard| {
-                let (hold, response) = self.held.keep(guard);
+            drop(granting);
+            let result = result.map(|granted| {
+                let (hold, response) = self.held.keep(granted);
                 self.lingers |= linger;
                 if events {
                     self.listening.insert(hold);
@@ -367,7 +359,7 @@ struct Ready {
 }
 
 fn canceled() -> Failure {
-    Failure::new(Status::ECANCELED.name(), EXIT_FAILED, "the request was given up before it began")
+    Failure::new(Status::ECANCELED.name(), EXIT_FAILED, "the request was given up, and nothing was changed")
 }
 
 fn late() -> Failure {
