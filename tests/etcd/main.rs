@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+mod group;
+
 use cistern_seal::PublicKey;
 use cistern_seal::key::Role;
 use cistern_testkit::{Agent, CISTERND, Etcds, Server, base64, command, eventually, said};

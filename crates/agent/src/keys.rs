@@ -15,12 +15,16 @@ use cistern_wire::sealed::{
 };
 use cistern_wire::{Direction, SessionId};
 use core::fmt;
+use core::net::SocketAddr;
 use core::ops::Range;
 
 /// Bytes of a cookie of the sealed mode.
 pub(crate) const COOKIE_LEN: usize = 24;
 /// Where the packet number stands in a header.
 const PACKET: Range<usize> = 12..20;
+
+/// A key by which a server may be addressed, and where: servers of a group each have one of their own. Nowhere: wherever the server is.
+pub type KeyAt = (PublicKey, Vec<SocketAddr>);
 
 /// By what an agent opens sealed sessions; one that has it knows no others.
 pub struct Keys {
@@ -29,6 +33,8 @@ pub struct Keys {
     servers: Vec<ServerKey>,
     /// Which of them the handshake under way, or the next one, is for.
     current: usize,
+    /// How often all addresses were tried in vain, each with one of its keys.
+    turns: usize,
     psk: ([u8; 8], Psk),
 }
 
@@ -36,13 +42,19 @@ pub struct Keys {
 #[derive(Clone)]
 struct ServerKey {
     key: PublicKey,
+    /// Where it is good; empty: everywhere.
+    at: Vec<SocketAddr>,
     id: KeyId,
     check: FirstCheck,
 }
 
 impl ServerKey {
-    fn of(key: &PublicKey) -> Self {
-        Self { key: *key, id: KeyId::of(key), check: FirstCheck::of(key) }
+    fn of((key, at): &KeyAt) -> Self {
+        Self { key: *key, at: at.clone(), id: KeyId::of(key), check: FirstCheck::of(key) }
+    }
+
+    fn is_good_at(&self, address: SocketAddr) -> bool {
+        self.at.is_empty() || self.at.contains(&address)
     }
 }
 
@@ -56,14 +68,20 @@ impl Keys {
     /// With whoever has the agent's key, and the key of the server.
     #[must_use]
     pub fn new(holder: impl Handshaker + Send + 'static, server: PublicKey) -> Self {
-        Self { holder: Box::new(holder), servers: alloc::vec![ServerKey::of(&server)], current: 0, psk: ([0; 8], Psk::none()) }
+        Self {
+            holder: Box::new(holder),
+            servers: alloc::vec![ServerKey::of(&(server, Vec::new()))],
+            current: 0,
+            turns: 0,
+            psk: ([0; 8], Psk::none()),
+        }
     }
 
-    /// With further keys, which are tried in turn: while a server's key is rotated it has two, and an agent may know either.
+    /// With these keys instead, if there are any. Several that are good at one address are tried in turn: while a server's key is rotated it has
+    /// two, and an agent may know either.
     #[must_use]
-    pub fn with_servers(mut self, keys: &[PublicKey]) -> Self {
-        let first = self.server().key;
-        self.servers.extend(keys.iter().filter(|key| **key != first).map(ServerKey::of));
+    pub fn with_servers(mut self, keys: &[KeyAt]) -> Self {
+        self.replace_servers(keys);
         self
     }
 
@@ -74,16 +92,23 @@ impl Keys {
     }
 
     /// Takes other keys of the server, for the handshakes that begin from now on. What is empty is not taken.
-    pub(crate) fn replace_servers(&mut self, keys: &[PublicKey]) {
+    pub(crate) fn replace_servers(&mut self, keys: &[KeyAt]) {
         if !keys.is_empty() {
-            (self.servers, self.current) = (keys.iter().map(ServerKey::of).collect(), 0);
+            (self.servers, self.current, self.turns) = (keys.iter().map(ServerKey::of).collect(), 0, 0);
         }
     }
 
-    /// The next handshake is for the next key. False: there is one only.
+    /// The next handshake is for the next key at each address. False: there is one key only.
     pub(crate) fn turn(&mut self) -> bool {
-        self.current = (self.current + 1) % self.servers.len();
+        self.turns = self.turns.wrapping_add(1);
         self.servers.len() > 1
+    }
+
+    /// What is sent next goes to this address. Whether that takes another key than the last.
+    pub(crate) fn choose(&mut self, address: SocketAddr) -> bool {
+        let good: Vec<usize> = (0..self.servers.len()).filter(|at| self.servers[*at].is_good_at(address)).collect();
+        let next = if good.is_empty() { self.turns % self.servers.len() } else { good[self.turns % good.len()] };
+        core::mem::replace(&mut self.current, next) != next
     }
 
     /// Whether a handshake datagram was made by somebody who knows one of the server's keys.

@@ -292,7 +292,7 @@ impl Open {
 }
 
 /// A part of a span, rounded down.
-fn part(tau: Duration, ppm: u32) -> Duration {
+pub(crate) fn part(tau: Duration, ppm: u32) -> Duration {
     //= wire-spec.md#11-1-lease
     //# The agent MUST round the end of its lease down.
     let ns = tau.as_nanos() * u128::from(ppm) / 1_000_000;

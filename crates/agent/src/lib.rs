@@ -45,7 +45,7 @@ pub use agent::roster::Servers;
 pub use agent::{Agent, Identity};
 pub use config::CacheLimits;
 pub use joiner::{JoinRefused, Joiner, Membership};
-pub use keys::Keys;
+pub use keys::{KeyAt, Keys};
 
 pub use stats::Drops;
 

@@ -5,7 +5,7 @@
 
 use crate::local::Failure;
 use crate::options::Options;
-use crate::rosters::{ClusterRoster, ServerToUse};
+use crate::rosters::{ClusterRoster, ServersToUse};
 use crate::settings::Servers;
 use crate::{capture, key_log, settings, show};
 use cistern_client::{Client, Error, KeySource, Op, Operation, PublicKey, SecretKey};
@@ -146,9 +146,9 @@ fn keys(options: &Options, servers: &Servers) -> Result<Option<Sealed>, Failure>
     };
     let named = if servers.default { Vec::new() } else { servers.names.clone() };
     let rosters = ClusterRoster::new(found.place.clone(), named, pinned);
-    let ServerToUse { keys, addresses } =
-        rosters.server().ok_or_else(|| Failure::usage("the cluster's roster names no server that serves"))?;
-    Ok(keys.first().map(|server| Sealed { found, server: *server, addresses, rosters: Some(rosters) }))
+    let ServersToUse { keys, addresses } =
+        rosters.servers().ok_or_else(|| Failure::usage("the cluster's roster names no server that serves"))?;
+    Ok(keys.first().map(|(server, _)| Sealed { found, server: *server, addresses, rosters: Some(rosters) }))
 }
 
 /// Tells a person that the server's port is closed.

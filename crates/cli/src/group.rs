@@ -1,19 +1,29 @@
 //! The list of a group's members, as people write it: `a:7312,b:7312,c:7312`, or a file with a member a line, and its key behind it.
 //!
 //! Decides: what names a group on the command line, and where the control socket of this host's member is. The same members give the same
-//! socket, so that a command finds the member of the group that it names, with keys or without. Leaves to others: what members do (`commands::peer`).
+//! socket, so that a command finds the member of the group that it names, with keys or without. Leaves to others: what members do
+//! (`commands::peer`, `commands::serve`).
 
+mod report;
+mod resolve;
+mod troubles;
+
+pub(crate) use report::member_rows;
+pub(crate) use resolve::{Found, look_for_others};
+pub(crate) use troubles::Troubles;
+
+use crate::execute::EXIT_FAILED;
 use crate::local::Failure;
 use crate::places;
-use cistern_driver::Address;
+use cistern_driver::{Address, DEFAULT_PORT, PortOptions, UdpPort, seed};
 use cistern_flease::{Header, MEMBERS_MAX};
-use cistern_seal::PublicKey;
 use cistern_seal::key::Role;
+use cistern_seal::{GroupSealer, PublicKey, SecretKey};
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::IpAddr;
-use std::path::PathBuf;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 
 /// UDP port of a member when none is given.
 pub(crate) const PEER_PORT: u16 = 7312;
@@ -27,16 +37,36 @@ pub(crate) struct GroupList {
     members: Vec<Address>,
     /// One for each member, or none.
     keys: Vec<PublicKey>,
+    /// The port of members whose names have none.
+    port: u16,
 }
 
 impl GroupList {
-    /// Reads a list, or the file of one: a word with a slash in it is a file's path.
+    /// Reads a list of members without a server, or the file of one: a word with a slash in it is a file's path.
     ///
     /// # Errors
     /// For whoever wrote it.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        Self::parse_with(text, PEER_PORT)
+    }
+
+    /// As [`Self::parse`], of servers that share a store; their keys are those of the cluster's roster.
+    ///
+    /// # Errors
+    /// For whoever wrote it.
+    pub(crate) fn of_servers(text: &str) -> Result<Self, String> {
+        let mut list = Self::parse_with(text, DEFAULT_PORT)?;
+        // As the roster writes them.
+        list.members = list.members.iter().map(|member| member.with_port(DEFAULT_PORT)).collect();
+        match list.keys.is_empty() {
+            true => Ok(list),
+            false => Err("the keys of servers are those of the cluster's roster: leave them out of the list".to_owned()),
+        }
+    }
+
+    fn parse_with(text: &str, port: u16) -> Result<Self, String> {
         if !text.contains('/') {
-            return Self::of(text.split(','));
+            return Self::of(text.split(','), port);
         }
         let file = std::fs::read(text).map_err(|e| format!("{text}: {e}"))?;
         if file.len() > FILE_MAX {
@@ -44,10 +74,10 @@ impl GroupList {
         }
         let lines = String::from_utf8(file).map_err(|_| format!("{text}: not UTF-8"))?;
         let lines = lines.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
-        Self::of(lines.filter(|line| !line.is_empty())).map_err(|e| format!("{text}: {e}"))
+        Self::of(lines.filter(|line| !line.is_empty()), port).map_err(|e| format!("{text}: {e}"))
     }
 
-    fn of<'a>(words: impl Iterator<Item = &'a str>) -> Result<Self, String> {
+    fn of<'a>(words: impl Iterator<Item = &'a str>, port: u16) -> Result<Self, String> {
         let (mut members, mut keys) = (Vec::new(), Vec::new());
         for word in words {
             let (name, key) =
@@ -67,12 +97,17 @@ impl GroupList {
         if !keys.is_empty() && keys.len() != members.len() {
             return Err(format!("{} of {} members have a key: all have one, or none has", keys.len(), members.len()));
         }
-        Ok(Self { members, keys })
+        Ok(Self { members, keys, port })
     }
 
     /// The members' keys, in their order; none: the list has no keys.
     pub(crate) fn keys(&self) -> &[PublicKey] {
         &self.keys
+    }
+
+    /// The port of members whose names have none.
+    pub(crate) const fn port(&self) -> u16 {
+        self.port
     }
 
     /// The members.
@@ -90,8 +125,8 @@ impl GroupList {
     /// # Errors
     /// It is not in it.
     pub(crate) fn place_of(&self, named: &Address) -> Result<u8, Failure> {
-        let found = self.members.iter().position(|member| member == named);
-        let found = found.ok_or_else(|| Failure::usage(format!("--me {named}: no member of the group {self}")))?;
+        let found = self.members.iter().position(|member| member.with_port(self.port) == named.with_port(self.port));
+        let found = found.ok_or_else(|| Failure::usage(format!("{named}: no member of the group {self}")))?;
         Ok(u8::try_from(found).expect("members are few"))
     }
 
@@ -103,7 +138,7 @@ impl GroupList {
         let own = own_addresses();
         // All of 127.0.0.0/8 is this host's, and one of them is an interface's address.
         let is_ours = |ip: IpAddr| own.contains(&ip) || ip.is_loopback();
-        let here = |member: &Address| member.resolve(Some(PEER_PORT)).is_ok_and(|found| found.iter().any(|address| is_ours(address.ip())));
+        let here = |member: &Address| member.resolve(Some(self.port)).is_ok_and(|found| found.iter().any(|address| is_ours(address.ip())));
         let found: Vec<usize> = (0..self.members.len()).filter(|place| here(&self.members[*place])).collect();
         match found[..] {
             [one] => Ok(u8::try_from(one).expect("members are few")),
@@ -112,6 +147,44 @@ impl GroupList {
                 "several members of the group {self} have addresses of this host: --me MEMBER says which it is"
             ))),
         }
+    }
+
+    /// Where a member of this host listens: at the address of its name. A name that leads to loopback here, and whose group is on other hosts, is
+    /// this host's own name in its own `hosts` file, and no address at which others are reached: then it is all addresses.
+    ///
+    /// # Errors
+    /// The name leads nowhere.
+    pub(crate) fn address(&self, me: u8) -> Result<SocketAddr, Failure> {
+        let resolved = self.members[usize::from(me)].resolve(Some(self.port));
+        let address = *resolved.map_err(|e| Failure::usage(format!("--group {e}")))?.first().expect("a name that is found has an address");
+        let is_local = |found: Vec<SocketAddr>| found.iter().all(|address| address.ip().is_loopback());
+        let others_too = self.members.iter().all(|member| member.resolve(Some(self.port)).is_ok_and(is_local));
+        Ok(match address {
+            SocketAddr::V4(own) if own.ip().is_loopback() && !others_too => SocketAddr::from((Ipv4Addr::UNSPECIFIED, own.port())),
+            SocketAddr::V6(own) if own.ip().is_loopback() && !others_too => SocketAddr::from((Ipv6Addr::UNSPECIFIED, own.port())),
+            address => address,
+        })
+    }
+
+    /// The socket of a member of this host.
+    ///
+    /// # Errors
+    /// The name leads nowhere, or the address cannot be used.
+    pub(crate) fn open(&self, me: u8) -> Result<UdpPort, Failure> {
+        UdpPort::open(self.address(me)?, &PortOptions::default()).map_err(|e| Failure::new("ADDRESS", EXIT_FAILED, e.to_string()))
+    }
+
+    /// What seals the datagrams of member `me`, whose key is `own` in the file `at`, to those with the other `keys`, in the order of the list.
+    ///
+    /// # Errors
+    /// A key of the list cannot be used, or the list has another one for this member.
+    pub(crate) fn sealer(&self, me: u8, keys: Vec<PublicKey>, own: &SecretKey, at: &Path) -> Result<GroupSealer, Failure> {
+        let boot = seed().map_err(|e| Failure::failed(e.to_string()))?;
+        let boot = boot.first_chunk().copied().expect("a seed is longer");
+        GroupSealer::new(own, me, keys, boot).map_err(|e| {
+            let member = &self.members[usize::from(me)];
+            Failure::new("KEYS", EXIT_FAILED, format!("{e} ({member} here, key {})", at.display()))
+        })
     }
 
     /// The control socket of this host's member, unless another one is named.

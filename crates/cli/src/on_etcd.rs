@@ -8,12 +8,23 @@ mod built;
 mod lacking;
 
 #[cfg(feature = "etcd")]
-pub(crate) use built::{create, look, open, restored};
+pub(crate) use built::{create, look, open, open_elected, probe, restored};
 #[cfg(not(feature = "etcd"))]
-pub(crate) use lacking::{create, look, restored};
+pub(crate) use lacking::{create, look, probe, restored};
 
 use crate::local::Failure;
 use std::path::Path;
+
+/// What came of a look at a store.
+#[cfg_attr(not(feature = "etcd"), allow(dead_code, reason = "nothing is looked at"))]
+pub(crate) enum Probed {
+    /// It is there.
+    Answered,
+    /// etcd does not answer, in words.
+    Silent(String),
+    /// It is not there, or something else is.
+    Wrong(Failure),
+}
 
 /// Whether a store is named that is on etcd.
 pub(crate) fn is_named(store: &Path) -> bool {

@@ -1,7 +1,7 @@
 //! The server's control socket: what an operator can ask, and the commands that ask it.
 //!
 //! Decides: the lines on it. A request is `{"op": "status"}`, `{"op": "sessions"}`, `{"op": "stats"}`, `{"op": "settings"}`, `{"op": "backup", "dir": "…"}`
-//! or `{"op": "evict", "agent": "…"}`; of principals `agents`, `add`, `rename`, `revoke`, `quota` and `grant` (`principals`), of joining `invite`, `invites`, `withdraw_invite` and `admit` (`invites`). The answer is `{"ok": …}`
+//! `{"op": "hand_over", "to": "…"}` or `{"op": "evict", "agent": "…"}`; of principals `agents`, `add`, `rename`, `revoke`, `quota` and `grant` (`principals`), of joining `invite`, `invites`, `withdraw_invite` and `admit` (`invites`). The answer is `{"ok": …}`
 //! or `{"error": {"code", "message", "exit"}}`; of a change that is kept, when it is durable. Who may ask is who may open the socket (mode 0600): an operator is told from an agent by the file system, not by the wire.
 //! Place in the walk: a guest of the server's loop (`serve`), so an answer shows one instant.
 //! Leaves to others: the figures (`cistern_server::status`), the socket (`cistern_driver::control`), eviction (`cistern_server`).
@@ -14,7 +14,7 @@ mod principals;
 pub(crate) use ask::{ask, ask_at_leisure, ask_sealed, settings};
 pub(crate) use own_key::of_own_key;
 
-use crate::execute::EXIT_FAILED;
+use crate::execute::{EXIT_FAILED, EXIT_UNAVAILABLE};
 use crate::local::{Failure, micros, millis};
 use crate::metrics::{self, Snapshot};
 use crate::text::{Blob, Text};
@@ -47,6 +47,11 @@ enum ControlRequest {
     Settings {},
     /// A copy of the store in this directory; answered when it is whole.
     Backup { dir: Text },
+    /// Another server of the group is to serve: this one, or any; answered when it does.
+    HandOver {
+        #[serde(default)]
+        to: Option<String>,
+    },
     /// The end of an agent's session, by the agent's id or the beginning of it, or its label or the beginning of that.
     Evict { agent: String },
     /// The principals, with their rights.
@@ -152,6 +157,14 @@ pub(crate) fn backup_wanted(line: &str) -> Option<Text> {
     }
 }
 
+/// To whom the group's lease is to go, if a line asks for that: this is answered later.
+pub(crate) fn hand_over_wanted(line: &str) -> Option<Option<String>> {
+    match serde_json::from_str(line) {
+        Ok(ControlRequest::HandOver { to }) => Some(to),
+        _ => None,
+    }
+}
+
 /// A line, as the log shows it.
 #[derive(Debug)]
 pub(crate) struct Logged {
@@ -180,24 +193,38 @@ pub(crate) fn settings_wanted(line: &str) -> bool {
 /// An answer, and the batch that must be durable before it is given.
 pub(crate) type Answered = (String, Option<BatchId>);
 
+/// What is known beside the server.
+pub(crate) struct Beside<'a> {
+    pub(crate) driver: &'a Counts,
+    pub(crate) store: Option<CommitStats>,
+    /// What there is to say of its group, if it has one.
+    pub(crate) group: Option<&'a dyn Fn() -> Value>,
+}
+
 /// Answers one line; called by the server's loop.
-pub(crate) fn answer(server: &mut Server, now: Instant, driver: &Counts, store: Option<CommitStats>, line: &str) -> Answered {
+pub(crate) fn answer(server: &mut Server, now: Instant, beside: &Beside<'_>, line: &str) -> Answered {
     let mut batch = None;
     let result = match serde_json::from_str(line) {
-        Ok(ControlRequest::Status {}) => Ok(status_of(server, now, driver)),
+        Ok(ControlRequest::Status {}) => {
+            let mut status = status_of(server, now, beside.driver);
+            status["group"] = beside.group.map_or(Value::Null, |group| group());
+            Ok(status)
+        }
         Ok(ControlRequest::Sessions {}) => Ok(sessions_of(server, now)),
         Ok(ControlRequest::Stats {}) => {
-            let snapshot = Snapshot { figures: server.figures(now), driver: *driver, store };
+            let snapshot = Snapshot { figures: server.figures(now), driver: *beside.driver, store: beside.store };
             Ok(metrics::as_json(&metrics::all(&snapshot)))
         }
-        Ok(ControlRequest::Backup { .. } | ControlRequest::Settings {}) => Err(Failure::usage("this is not answered here")),
+        Ok(ControlRequest::Backup { .. } | ControlRequest::HandOver { .. } | ControlRequest::Settings {}) => {
+            Err(Failure::usage("this is not answered here"))
+        }
         Ok(ControlRequest::Evict { agent }) => evict_from(server, now, &agent),
         Ok(request) => changed(server, now, request).map(|(value, change)| {
             batch = change;
             value
         }),
         Err(e) => Err(Failure::usage(format!(
-            "not a request: {e}; there are status, sessions, stats, settings, backup, evict, agents, add, rename, revoke, quota, grant, invite, \
+            "not a request: {e}; there are status, sessions, stats, settings, backup, hand_over, evict, agents, add, rename, revoke, quota, grant, invite, \
              invites, withdraw_invite, admit"
         ))),
     };
@@ -206,6 +233,30 @@ pub(crate) fn answer(server: &mut Server, now: Instant, driver: &Counts, store: 
         Err(failure) => json!({ "error": failure }),
     };
     (line.to_string(), batch)
+}
+
+/// Answers one line for a server that stands by.
+pub(crate) fn standby_answer(group: Option<Value>, driver: &Counts, line: &str) -> String {
+    let group = group.unwrap_or_default();
+    let (me, serves) = (group["me"].as_str().unwrap_or("?").to_owned(), group["serves"].as_str().map(ToOwned::to_owned));
+    let result = match serde_json::from_str(line) {
+        Ok(ControlRequest::Status {}) => Ok(json!({
+            "who": format!("server {me}"),
+            "serving": false,
+            "group": group,
+            "driver": driver.entries().into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect::<Map<String, Value>>(),
+        })),
+        Ok(_) => {
+            let who = serves.map_or_else(|| "no server of the group serves now".to_owned(), |serves| format!("{serves} serves: ask there"));
+            Err(Failure::new("NOT_SERVING", EXIT_UNAVAILABLE, format!("{me} stands by; {who}")))
+        }
+        Err(e) => Err(Failure::usage(format!("not a request: {e}"))),
+    };
+    match result {
+        Ok(value) => json!({ "ok": value }),
+        Err(failure) => json!({ "error": failure }),
+    }
+    .to_string()
 }
 
 fn changed(server: &mut Server, now: Instant, request: ControlRequest) -> Result<(Value, Option<BatchId>), Failure> {

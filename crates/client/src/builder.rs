@@ -170,8 +170,8 @@ impl Builder {
                     Some(sink) => Keys::new(Logged::new(holder, sink), server),
                     None => Keys::new(holder, server),
                 };
-                let others = self.rosters.as_ref().map_or_else(Vec::new, |keeper| keeper.other_keys());
-                core.sealed(keys.with_servers(&others), Cipher::default())
+                let of_roster = self.rosters.as_ref().map_or_else(Vec::new, |keeper| keeper.keys());
+                core.sealed(keys.with_servers(&of_roster), Cipher::default())
             }
             None => core,
         };

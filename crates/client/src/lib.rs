@@ -79,7 +79,7 @@ pub use op::{Creation, Mutation, Op, Operation, kinds};
 pub use peer_lock::{PeerLock, TokenBasis};
 pub use realm::Realm;
 pub use recipes::{Election, Leader, Leadership, Observed, Observer, Semaphore, Slot};
-pub use roster::{RosterKeeper, Servers};
+pub use roster::{KeyAt, RosterKeeper, Servers};
 pub use status::{LeaseView, Phase, ServerStatus};
 pub use steps::Steps;
 pub use update::Update;

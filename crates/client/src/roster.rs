@@ -16,19 +16,22 @@ use std::thread::Builder;
 pub struct Servers {
     /// The roster's version.
     pub version: u32,
-    /// Keys by which the server may be addressed, in the order in which they are tried; empty: they stay.
-    pub keys: Vec<PublicKey>,
+    /// Keys by which the server may be addressed, and where, in the order in which they are tried; empty: they stay.
+    pub keys: Vec<KeyAt>,
     /// Where it is, besides where it was.
     pub addresses: Vec<SocketAddr>,
 }
+
+/// A key by which a server may be addressed, and where: servers of a group each have one of their own. Nowhere: wherever the server is.
+pub type KeyAt = (PublicKey, Vec<SocketAddr>);
 
 /// Whoever keeps the roster of a cluster's servers for a client.
 pub trait RosterKeeper: Debug + Send + Sync {
     /// The version that is there.
     fn version(&self) -> u32;
 
-    /// Keys besides the one of [`Builder::key`](crate::Builder::key) by which the server may be addressed.
-    fn other_keys(&self) -> Vec<PublicKey>;
+    /// Keys by which the server may be addressed, and where, instead of the one of [`Builder::key`](crate::Builder::key); none: that is the only one.
+    fn keys(&self) -> Vec<KeyAt>;
 
     /// Takes a roster with its signature; `None`: it is not to be believed, or not newer. Called in a thread of its own, which may wait.
     fn take(&self, signed: &[u8]) -> Option<Servers>;

@@ -39,6 +39,12 @@ pub enum AddressError {
 }
 
 impl Address {
+    /// The same, with this port if it names none.
+    #[must_use]
+    pub fn with_port(&self, default_port: u16) -> Self {
+        Self { port: self.port.or(Some(default_port)), ..self.clone() }
+    }
+
     /// The addresses that the host has, in the resolver's order and each once; at least one. It may ask a name server, and block meanwhile.
     ///
     /// # Errors

@@ -13,9 +13,11 @@ extern crate alloc;
 extern crate std;
 
 mod member;
+mod sealed;
 mod standby;
 
 #[cfg(test)]
 mod tests;
 
 pub use member::{Duty, GroupServer, Role, TenureId};
+pub use sealed::SealedNode;

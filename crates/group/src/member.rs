@@ -10,22 +10,20 @@
 //!    └────────────────────────────┴──── the lease is over, or given away ◀───────┘
 //! ```
 
+use crate::sealed::SealedNode;
 use crate::standby::Standby;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cistern_flease::{Ballot, Config, Member, Node, Peer};
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{ConfigError, Instant, Machine, Path};
-use cistern_seal::FirstCheck;
+use cistern_seal::{FirstCheck, GroupSealer};
 use cistern_server::Server;
 use core::time::Duration;
 use log::{info, warn};
 
 /// The resource that the group agrees on.
 const RESOURCE: &[u8] = b"server";
-
-/// First bytes of the datagrams between servers.
-const MAGIC: &[u8] = b"CFLS";
 
 /// A tenure of this process, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,7 +61,7 @@ struct Held {
 /// A server of a group, as a driver turns it: as [`Server`], with [`Self::poll_duty`] beside.
 #[derive(Debug)]
 pub struct GroupServer {
-    node: Node,
+    node: SealedNode,
     standby: Standby,
     core: Option<Server>,
     held: Option<Held>,
@@ -77,15 +75,15 @@ pub struct GroupServer {
 }
 
 impl GroupServer {
-    /// A server that starts now, in the group of `config`; `check`: of its own key, in the sealed mode. `seed` is one that nobody has used.
+    /// A server that starts now, in the group of `config`, in clear. `seed` is one that nobody has used.
     ///
     /// # Errors
     /// The configuration of the group is outside its bounds.
-    pub fn new(config: &Config, check: Option<FirstCheck>, seed: [u8; 32], now: Instant) -> Result<Self, ConfigError> {
-        let node = Node::new(Peer::new(config, seed, now)?);
+    pub fn new(config: &Config, seed: [u8; 32], now: Instant) -> Result<Self, ConfigError> {
+        let node = SealedNode::in_clear(Node::new(Peer::new(config, seed, now)?));
         Ok(Self {
             node,
-            standby: Standby::new(now, check, config.terms.lease / 8),
+            standby: Standby::new(now, config.terms.lease / 8),
             core: None,
             held: None,
             tenures: 0,
@@ -96,14 +94,22 @@ impl GroupServer {
         })
     }
 
+    /// In the sealed mode: `check` is that of its own key, `sealer` has those of all members.
+    #[must_use]
+    pub fn sealed(mut self, check: FirstCheck, sealer: GroupSealer) -> Self {
+        self.standby.seal(check);
+        self.node = self.node.sealed(sealer);
+        self
+    }
+
     /// The peers of the group: their addresses, who was heard when.
     #[must_use]
-    pub const fn node(&self) -> &Node {
+    pub const fn node(&self) -> &SealedNode {
         &self.node
     }
 
     /// As [`Self::node`], to say where a member is.
-    pub const fn node_mut(&mut self) -> &mut Node {
+    pub const fn node_mut(&mut self) -> &mut SealedNode {
         &mut self.node
     }
 
@@ -116,6 +122,17 @@ impl GroupServer {
     /// As [`Self::core`], for its store and its operators.
     pub const fn core_mut(&mut self) -> Option<&mut Server> {
         self.core.as_mut()
+    }
+
+    /// The tenure that there is.
+    #[must_use]
+    pub fn tenure(&self) -> Option<TenureId> {
+        self.held.map(|held| held.id)
+    }
+
+    /// The core, and the peers of the group beside it.
+    pub fn parts(&mut self) -> (Option<&mut Server>, &SealedNode) {
+        (self.core.as_mut(), &self.node)
     }
 
     /// What it is now.
@@ -132,6 +149,12 @@ impl GroupServer {
     #[must_use]
     pub fn owner(&self, now: Instant) -> Option<Member> {
         self.node.owner(now, RESOURCE).map(|(member, _)| member)
+    }
+
+    /// Until when this server's lease of the group is certain, if it has it: after that it must not take the store any more.
+    #[must_use]
+    pub fn certain_until(&self) -> Option<Instant> {
+        self.held.map(|held| held.until)
     }
 
     /// The store has answered, linearizably, to what was asked after it was heard last: only then this server stands for election.
@@ -238,7 +261,7 @@ impl GroupServer {
 
 impl Machine for GroupServer {
     fn handle_datagram(&mut self, now: Instant, path: Path, datagram: &[u8]) {
-        if datagram.starts_with(MAGIC) {
+        if SealedNode::is_between_members(datagram) {
             self.node.handle_datagram(now, path, datagram);
             return self.settle(now);
         }

@@ -26,9 +26,14 @@ pub(crate) struct Standby {
 
 impl Standby {
     /// One whose servers tell agents to ask again after `retry`, when none of them serves.
-    pub(crate) fn new(now: Instant, check: Option<FirstCheck>, retry: Duration) -> Self {
+    pub(crate) fn new(now: Instant, retry: Duration) -> Self {
         let retry_ms = u32::try_from(retry.as_millis()).unwrap_or(u32::MAX).max(1);
-        Self { check, rate: Rate::new(now, Duration::from_secs(1) / RATE, BURST), packet: 0, retry_ms }
+        Self { check: None, rate: Rate::new(now, Duration::from_secs(1) / RATE, BURST), packet: 0, retry_ms }
+    }
+
+    /// In the sealed mode, with the check of the server's key.
+    pub(crate) fn seal(&mut self, check: FirstCheck) {
+        self.check = Some(check);
     }
 
     /// The answer to an agent's datagram, if it gets one.

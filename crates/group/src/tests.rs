@@ -5,8 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use cistern_flease::{Config, Terms};
 use cistern_link::{Instant, Machine as _, Path};
-use cistern_seal::FirstCheck;
-use cistern_seal::key::PublicKey;
+use cistern_seal::{FirstCheck, GroupSealer, SecretKey};
 use cistern_server::Server;
 use cistern_wire::limits::DATAGRAM_MIN;
 use cistern_wire::sealed::{MAC_LEN, SealedAsk, SealedDatagram, SealedHandshake, SealedRefusal, Zeros};
@@ -22,7 +21,7 @@ fn agent() -> Path {
 }
 
 /// The only member of its group, which therefore wins as soon as it may.
-fn member(check: Option<FirstCheck>) -> GroupServer {
+fn member() -> GroupServer {
     let config = Config {
         terms: Terms::default(),
         list_number: 1,
@@ -32,7 +31,7 @@ fn member(check: Option<FirstCheck>) -> GroupServer {
         resources_max: 1,
         reserved: None,
     };
-    GroupServer::new(&config, check, [7; 32], at(0)).unwrap()
+    GroupServer::new(&config, [7; 32], at(0)).unwrap()
 }
 
 fn datagram(from_server: bool, session: u64, message: &Message<'_>) -> Vec<u8> {
@@ -56,7 +55,7 @@ fn answers(member: &mut GroupServer, now: Instant, bytes: &[u8]) -> Vec<Vec<u8>>
 
 #[test]
 fn standby_answers_a_session_by_hint_a_handshake_by_refusal_and_nothing_else() {
-    let mut member = member(None);
+    let mut member = member();
     assert_eq!(member.role(at(0)), Role::Standby);
     let keep_alive = KeepAlive { serial: 1, clock_us: 0 }.into();
     let hints = answers(&mut member, at(0), &datagram(false, 5, &keep_alive));
@@ -79,7 +78,7 @@ fn standby_answers_a_session_by_hint_a_handshake_by_refusal_and_nothing_else() {
 
 #[test]
 fn standby_is_no_amplifier() {
-    let mut member = member(None);
+    let mut member = member();
     let keep_alive = datagram(false, 5, &KeepAlive { serial: 1, clock_us: 0 }.into());
     let sent: usize = (0..1_000).map(|_| answers(&mut member, at(0), &keep_alive).len()).sum();
     assert_eq!(sent, 100, "a burst, and no more at one instant");
@@ -89,8 +88,10 @@ fn standby_is_no_amplifier() {
 
 #[test]
 fn sealed_standby_answers_those_who_know_its_key() {
-    let check = FirstCheck::of(&PublicKey::from_bytes([9; 32]));
-    let mut member = member(Some(check.clone()));
+    let key = SecretKey::from_bytes([9; 32]);
+    let check = FirstCheck::of(&key.public());
+    let sealer = GroupSealer::new(&key, 0, vec![key.public()], [1; 16]).unwrap();
+    let mut member = member().sealed(check.clone(), sealer);
     let ask = SealedAsk { handshake: 77, key_id: [0; 8], room: Zeros, mac1: [0; MAC_LEN] };
     let mut bytes = Vec::new();
     SealedDatagram::new(SessionId(0), 3, ask).write(&mut bytes);
@@ -109,7 +110,7 @@ fn sealed_standby_answers_those_who_know_its_key() {
 //# A server MUST NOT stand for election unless the store has answered it within the last L.
 #[test]
 fn who_hears_nothing_of_the_store_is_not_elected_and_who_cannot_have_it_gives_the_lease_back() {
-    let mut member = member(None);
+    let mut member = member();
     let lease = Terms::default().lease;
     let passes = |member: &mut GroupServer, from: u64, to: u64, hears: bool| {
         for ms in from..to {
@@ -135,7 +136,7 @@ fn who_hears_nothing_of_the_store_is_not_elected_and_who_cannot_have_it_gives_th
 //# A server MUST NOT give its lease back before it has stopped for good in that tenure.
 #[test]
 fn who_hands_over_has_no_core_any_more_when_the_lease_is_free() {
-    let mut member = member(None);
+    let mut member = member();
     for ms in 0..1_000 {
         member.store_answered(at(ms));
         member.handle_drained(at(ms));

@@ -17,7 +17,8 @@ use hkdf::SimpleHkdf;
 use std::fmt;
 use zeroize::Zeroizing;
 
-const MAGIC: [u8; 4] = *b"CFLZ";
+/// First bytes of a sealed datagram between members.
+pub const MAGIC: [u8; 4] = *b"CFLZ";
 const VERSION: u8 = 1;
 /// Bytes in clear before the text.
 const HEADER_LEN: usize = 56;

@@ -20,7 +20,7 @@ mod target;
 mod txn;
 
 #[cfg(feature = "client")]
-pub use client::{EtcdStore, StoppedEtcd, create};
+pub use client::{EtcdStore, StoppedEtcd, create, probe};
 pub use record::{Identity, Keyspace};
 pub use sequencer::{Event, Reason, Sequencer};
 pub use target::{Credentials, SCHEME, Target};

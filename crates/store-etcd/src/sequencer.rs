@@ -53,6 +53,8 @@ pub enum Reason {
     Restored,
     /// etcd has gone back to an earlier revision.
     WentBack,
+    /// This server may not take the store any more: its lease of the group was over first.
+    TooLate,
     /// Something that cannot be, in words.
     Broken(String),
 }
@@ -70,6 +72,7 @@ impl fmt::Display for Reason {
             Self::WentBack => f.write_str(
                 "etcd has gone back to an earlier revision, as after a restore from a snapshot; if that was wanted, run `cisternd restored` on it first",
             ),
+            Self::TooLate => f.write_str("the lease of the group was over before the store was taken"),
             Self::Broken(what) => write!(f, "{what}; nothing acknowledged is lost"),
         }
     }
@@ -253,6 +256,18 @@ impl Sequencer {
         }
         self.revision = self.revision.max(header.revision);
         true
+    }
+
+    /// Whether the store is still to be taken: from whoever has it by then.
+    #[must_use]
+    pub fn is_taking(&self) -> bool {
+        matches!(self.phase, Phase::Looking | Phase::Fencing)
+    }
+
+    /// The store is not to be taken any more. What was asked already takes it from nobody who has taken it since, for a fence names the owner
+    /// that was looked at.
+    pub fn give_up(&mut self) {
+        self.over(Reason::TooLate);
     }
 
     /// Newest revision seen.

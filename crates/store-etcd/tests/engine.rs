@@ -4,9 +4,11 @@
 
 use bytes::Bytes;
 use cistern_server::store::{Answer, Batch, Key, Query, StoreEvent, StoreWork};
-use cistern_store_etcd::{EtcdStore, StoppedEtcd, Target, create};
+use cistern_store::Problem;
+use cistern_store_etcd::{EtcdStore, StoppedEtcd, Target, create, probe};
 use cistern_testkit::Etcds;
 use cistern_wire::{ObjectId, StoreId};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -180,4 +182,34 @@ fn an_etcd_without_space_is_waited_for_and_says_that_there_is_no_room() {
     assert_eq!(told.last(), Some(&StoreEvent::Room(false)), "{told:?}");
     assert!(!told.contains(&StoreEvent::Durable(40)) && told.len() > 1, "{told:?}");
     assert!(value(&mut store, block(0)).is_some(), "reads go on");
+}
+
+#[test]
+fn who_may_not_take_the_store_any_more_takes_it_from_nobody() {
+    let Some(etcds) = Etcds::start(1, &[]) else { return };
+    let target = made(&etcds);
+    let mut first = open(&target, "first");
+    let late = EtcdStore::open_elected(&target, "late", || false, || {}).unwrap_err();
+    assert!(late.what.contains("lease of the group"), "{late}");
+    first.take(batch(1, 0..1, 1));
+    durable(&mut first, 1);
+    // While it may, it does so without a wait; and the one before notices.
+    let mut second = EtcdStore::open_elected(&target, "second", || true, || {}).unwrap();
+    second.take(batch(2, 1..2, 1));
+    durable(&mut second, 2);
+    assert!(matches!(first.event_within(LONG), Some(StoreEvent::Broken(_))) && first.was_superseded());
+}
+
+#[test]
+fn a_probe_tells_whether_the_store_is_there_until_nobody_listens() {
+    let Some(etcds) = Etcds::start(1, &[]) else { return };
+    let target: Target = etcds.store("test").parse().unwrap();
+    let next = |target: &Target| {
+        let (tell, told) = channel();
+        probe(target, Duration::from_millis(10), move |came| tell.send(came.map_err(|e| e.problem)).is_ok()).unwrap();
+        (told.recv_timeout(LONG).unwrap(), told.recv_timeout(LONG).unwrap())
+    };
+    assert_eq!(next(&target), (Err(Problem::Missing), Err(Problem::Missing)));
+    create(&target, StoreId([7; 16]), []).unwrap();
+    assert_eq!(next(&target), (Ok(()), Ok(())));
 }

@@ -5,11 +5,11 @@
 
 use crate::field::{Bytes8, List};
 use crate::ids::{AgentId, Handle, SessionId, StoreId};
-use crate::limits::{DATAGRAM_DEFAULT, FEATURE_VOLATILE, VERSION};
+use crate::limits::{DATAGRAM_DEFAULT, FEATURE_GROUP, FEATURE_VOLATILE, VERSION};
 use crate::shape::Shown;
 
 /// The feature bits that have a meaning in this version.
-const FEATURES: Shown = Shown::Bits(&[(FEATURE_VOLATILE, "volatile")]);
+const FEATURES: Shown = Shown::Bits(&[(FEATURE_VOLATILE, "volatile"), (FEATURE_GROUP, "group")]);
 
 codes! {
     /// What an agent says of a session of its own (section 11.6).

@@ -66,3 +66,5 @@ pub const RECLAIM_MAX: usize = 12;
 pub const ROOT: u64 = 1;
 /// Feature bit of WELCOME: the server's store is volatile, a restart makes a new store identity.
 pub const FEATURE_VOLATILE: u64 = 1;
+/// Feature bit of WELCOME: the server is one of a group, of which another may take over.
+pub const FEATURE_GROUP: u64 = 2;

@@ -42,6 +42,7 @@ mod sends;
 mod sessions;
 mod slot;
 mod spin;
+mod takeover;
 mod traffic;
 mod trouble;
 mod under_test;
@@ -227,6 +228,8 @@ workloads! {
     Failover, free => |args, plan, progress| one(failover::run(&args.lease, plan, progress));
     /// A server that is killed and started again, until all of its agents have their locks again (P11)
     Restart, free => |args, plan, progress| one(restart::run(args.agents as usize, plan, progress));
+    /// Three servers on three etcds, where etcd is installed: who serves is killed, stopped, hands over; holders certain again, a new lock
+    Group, free => |args, plan, progress| one(takeover::run(&args.dir, (args.agents as usize).min(takeover::AGENTS_MAX), plan, progress));
     /// Locks of a group without a server: messages, round trips, leases a second by groups and their size; beside a ZooKeeper ensemble
     Flease, free => |args, plan, progress| flease::run(&args.dir, plan, progress);
     /// Explicit renewals per request, beside the law (P8)

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 /// Addresses of loopback with ports that are free.
-fn free_names(count: usize) -> Vec<String> {
+pub(crate) fn free_names(count: usize) -> Vec<String> {
     let free: Vec<UdpSocket> = (0..count).map(|_| UdpSocket::bind(("127.0.0.1", 0)).unwrap()).collect();
     free.iter().map(|socket| socket.local_addr().unwrap().to_string()).collect()
 }

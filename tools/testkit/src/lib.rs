@@ -15,6 +15,7 @@ pub mod network;
 pub mod numbers;
 mod process;
 mod server;
+mod server_group;
 pub mod session;
 
 pub use agent::{Agent, Line};
@@ -22,8 +23,9 @@ pub use captures::Captures;
 pub use etcd::Etcds;
 pub use group::Group;
 pub use local::LocalServer;
-pub use process::{CISTERN, CISTERND, Daemon, Place, Process, command, program, said, without_settings};
+pub use process::{CISTERN, CISTERND, Daemon, Place, Process, command, is_built_with_etcd, program, said, without_settings};
 pub use server::Server;
+pub use server_group::{GroupHolder, ServerGroup};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -30,6 +30,13 @@ pub fn program(name: &str) -> PathBuf {
     if dir.ends_with("deps") { dir.parent().unwrap().join(name) } else { dir.join(name) }
 }
 
+/// Whether the server's program is there, and was built with the store on etcd.
+pub fn is_built_with_etcd() -> bool {
+    let store = "etcd://127.0.0.1:1/none?no-such-option=1";
+    program(CISTERND).exists()
+        && command(CISTERND, &["check", store]).output().is_ok_and(|said| !String::from_utf8_lossy(&said.stderr).contains("built without"))
+}
+
 /// A command line with no settings from outside; a program of ours is that of this build, never an installed one.
 pub fn command(name: &str, args: &[&str]) -> Command {
     let ours = program(name);

@@ -6,7 +6,7 @@
 use crate::agent::{Agent, Closing};
 use crate::api::{Event, OpError};
 use crate::call::{self, Timer};
-use crate::lease::Renewal;
+use crate::lease::{Renewal, part};
 use crate::session::handshake::{Handshake, Judgement, Offer, PAUSE_MAX, ServerIdentity, unbelievable};
 use crate::stats::Dropped;
 use crate::transport::{Agreed, Channel, Cx};
@@ -17,13 +17,16 @@ use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Path, Question};
 use cistern_seal::{Psk, Sealer};
-use cistern_wire::limits::{COOKIE_MAX, VERSION};
+use cistern_wire::limits::{COOKIE_MAX, FEATURE_GROUP, VERSION};
 use cistern_wire::sealed::OpenPayload;
 use cistern_wire::{
     Bytes8, Challenge, Form, Header, Hello, Message, Messages, Opened, Refuse, RefuseReason, SessionFate, SessionId, Welcome,
 };
 use core::time::Duration;
 use log::{debug, info, warn};
+
+/// At a server of a group: what another may take to follow it, from its death until agents have a lease from the other, and to spare.
+const TAKE_OVER: Duration = Duration::from_secs(1);
 
 /// So many HELLOs are sent to verify a session of which nothing is in use.
 const HELLOS_IN_DOUBT: u64 = 24;
@@ -155,6 +158,9 @@ impl Agent {
         };
         let address = match keys {
             Some(keys) => {
+                if servers.get(opening.address()).is_some_and(|address| keys.choose(*address)) {
+                    opening.begin_anew();
+                }
                 let resumable = sessions.channel().and_then(Channel::resumable);
                 opening.poll_sealed(&mut cx, keys, &payload_of(&hello, roster), resumable, pause_max, buf)?
             }
@@ -280,13 +286,12 @@ impl Agent {
             former: self.sessions.claims(),
             sealer,
         });
-        // Whoever asked for a long lease wants to have most of it left when the server goes away.
-        let asked = !self.config.lease.is_zero();
+        let renew_within = self.renew_within(tau, welcome.features & FEATURE_GROUP != 0);
         let offer = Offer {
             channel: Box::new(channel),
             server,
             tau: if bugs::is(Bug::M3b) { tau + tau * welcome.delta_ppm / 1_000_000 } else { tau },
-            renew_within: if asked { RENEW_WITHIN_LEAST.max(tau / RENEW_WITHIN_PART) } else { tau },
+            renew_within,
             max_datagram,
         };
         debug!("{}: session {} is offered; lease {tau:?}", self.who, welcome.session);
@@ -302,6 +307,20 @@ impl Agent {
             opening.offered(offer);
             self.timers.cancel(Timer::Handshake);
         }
+    }
+
+    /// After how much of a lease of `tau` it is renewed on purpose, at the latest.
+    fn renew_within(&self, tau: Duration, in_group: bool) -> Duration {
+        // Whoever asked for a long lease wants to have most of it left when the server goes away.
+        let asked = !self.config.lease.is_zero();
+        let within = if asked { RENEW_WITHIN_LEAST.max(tau / RENEW_WITHIN_PART) } else { tau };
+        if !in_group {
+            return within;
+        }
+        //= wire-spec.md#11-10-groups-of-servers
+        //# In a session with a server of a group an agent SHOULD renew its lease so early that a second is left before it becomes suspect.
+        let suspect = part(tau, self.config.phases.renewing_ppm);
+        within.min(suspect.saturating_sub(TAKE_OVER).max(tau / RENEW_WITHIN_PART))
     }
 
     /// A session becomes the present one. Nothing is usable under its lease before the server has answered in it.

@@ -7,14 +7,13 @@
 use crate::agent::Agent;
 use crate::api::Event;
 use crate::call::Timer;
-use crate::keys::Keys;
+use crate::keys::{KeyAt, Keys};
 use crate::roster::{Collected, RosterParts};
 use crate::session::handshake::Handshake;
 use crate::stats::Dropped;
 use crate::transport::Channel;
 use alloc::vec::Vec;
 use cistern_link::{Instant, Question};
-use cistern_seal::PublicKey;
 use cistern_wire::{Opened, RosterPart};
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -28,8 +27,8 @@ const PERIOD: Duration = Duration::from_secs(3_600);
 pub struct Servers {
     /// The roster's version.
     pub version: u32,
-    /// Keys by which the server may be addressed, in the order in which they are tried; empty: they stay.
-    pub keys: Vec<PublicKey>,
+    /// Keys by which the server may be addressed, and where, in the order in which they are tried; empty: they stay.
+    pub keys: Vec<KeyAt>,
     /// Where it is, besides where it was.
     pub addresses: Vec<SocketAddr>,
 }

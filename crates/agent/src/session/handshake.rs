@@ -179,6 +179,11 @@ impl Handshake {
         self.began
     }
 
+    /// To which address the next HELLO goes.
+    pub(crate) const fn address(&self) -> usize {
+        self.address
+    }
+
     /// How many HELLOs and CONFIRMs of it have gone out.
     pub(crate) const fn sent(&self) -> u64 {
         self.sent

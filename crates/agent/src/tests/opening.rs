@@ -4,7 +4,7 @@ use super::script::*;
 use crate::api::{Command, Event, LockEvent, OpError, Phase, Submitted};
 use crate::config::{Config, IdlePolicy};
 use alloc::vec::Vec;
-use cistern_wire::limits::FEATURE_VOLATILE;
+use cistern_wire::limits::{FEATURE_GROUP, FEATURE_VOLATILE};
 use cistern_wire::{
     Bytes8, Challenge, Claim, Fate, FormerFate, Hint, Message, Nack, NackReason, Refuse, RefuseReason, SessionFate, SessionId, StoreId,
     Welcome,
@@ -294,6 +294,29 @@ fn the_same_store_in_a_later_incarnation_is_the_server_that_is_known() {
     offered(&mut script, |welcome| Welcome { session: OTHER, server_incarnation: 4, ..welcome });
     script.confirmed(&[]);
     script.hears(&[Event::SessionOpened { session: OTHER }]);
+}
+
+//= wire-spec.md#11-10-groups-of-servers
+//= type=test
+//# In a session with a server of a group an agent SHOULD renew its lease so early that a second is left before it becomes suspect.
+#[test]
+fn at_a_server_of_a_group_a_lease_is_renewed_so_early_that_another_can_take_over() {
+    for (features, tau_ms, valid_ms) in
+        [(0, 2_000, 1_200), (FEATURE_GROUP, 2_000, 600), (FEATURE_GROUP, 5_000, 3_000), (FEATURE_GROUP, 1_000, 125)]
+    {
+        let mut script = Script::new(Config { idle: IdlePolicy::Eager, ..Config::default() });
+        script.start(Command::Ping);
+        offered(&mut script, |welcome| Welcome { features, lease_us: tau_ms * 1_000, ..welcome });
+        script.confirmed(&[]);
+        let echo = script.sends(&[ping(1, 0)]);
+        script.say(&[stated(1, echo, attr(1, 1), 0)]);
+        script.events();
+        script.cache(7, 2, 40);
+        script.silence(valid_ms - 1);
+        script.sleep(1);
+        let expected = script.keep_alive(2);
+        script.sends(&[expected]);
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod agents;
 mod backup;
 mod evict;
 mod grant;
+mod hand_over;
 pub(super) mod invite;
 mod quota;
 mod rename;
@@ -42,6 +43,7 @@ super::commands! {
     Quota(quota::AgentQuota),
     Revoke(revoke::RevokeAgent),
     Backup(backup::Backup),
+    HandOver(hand_over::HandOver),
 }
 
 /// Global options of commands that ask a server as an operator.

@@ -17,10 +17,11 @@ use cistern_credentials::{CLUSTER_KEY, Initial, MadeCluster};
 use cistern_seal::key::Role;
 use cistern_server::store::{Counter, Key, NEW_CLUSTER, RESTORED, counter_to_bytes};
 use cistern_store::StoppedStore;
+use cistern_text::row;
 use cistern_trust::{Fingerprint, ServerAddress};
 use cistern_wire::StoreId;
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 
 const INIT_HELP: &str = "\
@@ -42,6 +43,7 @@ Examples:
   cisternd init --new-cluster ./store
   cisternd init --above 1 /var/lib/cistern/store
   cisternd init etcd://a:2379,b:2379,c:2379/cistern
+  cisternd init --keys-only --state ./b --address b:7311
   cisternd init --address meta.example.net:7311 --cluster-key-out /media/stick/cluster.key /var/lib/cistern/store
 
 Exit status:
@@ -67,6 +69,9 @@ pub(crate) struct Init {
     /// Highest epoch of a store that was lost, 1 to 254: this one's will be above it
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=254), value_name = "EPOCH", conflicts_with = "new_cluster")]
     above: Option<u8>,
+    /// Make keys and roster only, for a further server of a group: the store is there (docs/group.md)
+    #[arg(long, conflicts_with_all = ["store", "new_cluster", "above"])]
+    keys_only: bool,
     /// Address by which agents reach the server (host:port, [v6]:port); repeatable, at most 4
     #[arg(long, value_name = "ADDRESS", default_values_t = [loopback()])]
     address: Vec<ServerAddress>,
@@ -112,6 +117,10 @@ impl Run for Init {
 
     /// Until the store is marked, its server waits and begins in the first epoch: of an `init` that was killed nothing is to be served.
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
+        if self.keys_only {
+            let made = self.credentials()?;
+            return ctx.print_with(&described(&made), || show::columns(&files(&made)));
+        }
         let dir = &places::store(self.store.as_deref())?;
         let failed = |why: &dyn std::fmt::Display| Failure::new("STORE", EXIT_STORE, format!("store {}: {why}", dir.display()));
         let seed = cistern_driver::seed().map_err(|e| failed(&e))?;
@@ -133,29 +142,36 @@ impl Run for Init {
                 store.write(marks.into_iter().map(|(key, value)| (key.to_bytes(), Some(value)))).map_err(|e| failed(&e))?;
             }
         }
-        let (cluster_key, operator) = (cluster.pinned.cluster().to_string(), cluster.operator.to_text(Role::Agent));
-        let made = json!({
-            "store": dir.to_string_lossy(),
-            "id": id.to_string(),
-            "cluster": cluster_key,
-            "server": cluster.server.to_text(Role::Server),
-            "operator": operator,
-            "made": cluster.made.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>(),
-            "kept": cluster.kept.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>(),
-        });
+        let mut made = described(&cluster);
+        (made["store"], made["id"]) = (dir.to_string_lossy().into(), id.to_string().into());
         ctx.print_with(&made, || {
             let wait =
                 if self.new_cluster { "" } else { "; its first start grants nothing until the longest lease of an earlier server is over" };
-            let files = [("made", &cluster.made), ("kept", &cluster.kept)];
-            let files =
-                files.iter().flat_map(|(what, paths)| paths.iter().map(|path| vec![(*what).to_owned(), path.display().to_string()]));
             let serves = self.store.as_ref().map_or_else(|| "cisternd".to_owned(), |_| format!("cisternd --store {}", dir.display()));
             format!(
                 "{}\ncluster {}\ncreated store {id} in {}; `{serves}` serves it{wait}",
-                show::columns(&files.collect::<Vec<_>>()),
-                Fingerprint::of(&cluster_key),
+                show::columns(&files(&cluster)),
+                Fingerprint::of(&cluster.pinned.cluster().to_string()),
                 dir.display()
             )
         })
     }
+}
+
+/// What was made, as JSON.
+fn described(cluster: &MadeCluster) -> Value {
+    let paths = |paths: &[PathBuf]| paths.iter().map(|path| path.to_string_lossy().into_owned()).collect::<Vec<_>>();
+    json!({
+        "cluster": cluster.pinned.cluster().to_string(),
+        "server": cluster.server.to_text(Role::Server),
+        "operator": cluster.operator.to_text(Role::Agent),
+        "made": paths(&cluster.made),
+        "kept": paths(&cluster.kept),
+    })
+}
+
+/// The files that were made and kept, as rows.
+fn files(cluster: &MadeCluster) -> Vec<Vec<String>> {
+    let of = |what: &'static str, paths: &[PathBuf]| paths.iter().map(|path| row([&what, &path.display()])).collect::<Vec<_>>();
+    [of("made", &cluster.made), of("kept", &cluster.kept)].concat()
 }

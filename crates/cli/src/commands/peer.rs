@@ -8,33 +8,33 @@ mod daemon;
 mod holders;
 mod report;
 mod reserve;
-mod resolve;
-mod sealing;
 mod status;
 
-pub(crate) use status::member_of;
+pub(crate) use status::{member_of, member_table};
 
 use super::Run;
 use crate::capture;
 use crate::ctx::Ctx;
 use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE};
-use crate::group::{GroupList, PEER_PORT};
+use crate::group::{GroupList, Troubles, look_for_others};
 use crate::local::{Failure, millis};
 use crate::places::make_above;
 use crate::settings::ppm;
 use crate::{show, signals};
-use cistern_driver::{Address, Clock, ControlLimits, ControlServer, Ended, EventLoop, LoopOptions, Owned, PortOptions, UdpPort, seed};
+use cistern_credentials::Places;
+use cistern_driver::{Address, Clock, ControlLimits, ControlServer, Ended, EventLoop, LoopOptions, Owned, seed};
 use cistern_flease::{Config, Node, Peer as Member, Terms};
+use cistern_group::SealedNode;
+use cistern_seal::GroupSealer;
 use cistern_text::duration;
 use clap::Args;
 use daemon::PeerServices;
 use holders::Holders;
 use reserve::Reserve;
-use sealing::SealedNode;
 use serde_json::json;
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -160,7 +160,7 @@ fn serve(args: &Peer, group: &GroupList, ctx: &Ctx) -> Result<(), Failure> {
         resources_max: args.max_locks,
         reserved: reserve.as_ref().map(Reserve::before),
     };
-    let port = open(group, me)?;
+    let port = group.open(me)?;
     let socket = group.socket(args.socket.as_ref())?;
     make_above(&socket)?;
     let limits = ControlLimits { connections_max: CONNECTIONS_MAX, line_max: LINE_MAX, ..ControlLimits::default() };
@@ -169,7 +169,7 @@ fn serve(args: &Peer, group: &GroupList, ctx: &Ctx) -> Result<(), Failure> {
     // The restart wait counts from here: from when the port was this process's, and no earlier one could send.
     let member = Member::new(&config, seed().map_err(|e| internal(&e))?, clock.now()).map_err(|e| Failure::usage(e.to_string()))?;
     let ours = port.local_addr();
-    let (found, give) = resolve::look_for_others(group.clone(), me, ours)?;
+    let (found, give) = look_for_others(group.clone(), me, ours)?;
     let stop = Arc::new(AtomicBool::new(false));
     let daemon = PeerServices {
         group: group.clone(),
@@ -181,12 +181,16 @@ fn serve(args: &Peer, group: &GroupList, ctx: &Ctx) -> Result<(), Failure> {
         waking,
         stop: Arc::clone(&stop),
         leaves_by: None,
-        troubles: vec![None; group.members().len()],
+        troubles: Troubles::new(group),
         failure: None,
     };
     let name = format!("peer {}", group.members()[usize::from(me)]);
     let options = LoopOptions { name, tap: capture::tap(), ..LoopOptions::default() };
-    let node = SealedNode::new(Node::new(member), group, me, ctx.options().key_file.as_deref())?;
+    let node = SealedNode::in_clear(Node::new(member));
+    let node = match sealer(group, me, ctx.options().key_file.as_deref())? {
+        Some(sealer) => node.sealed(sealer),
+        None => node,
+    };
     let mut event_loop =
         EventLoop::new(vec![port], Owned(node), daemon, clock, options).map_err(|e| Failure::new("ADDRESS", EXIT_FAILED, e.to_string()))?;
     let handle = event_loop.handle();
@@ -208,22 +212,17 @@ fn drift(delta: f64) -> Result<u32, Failure> {
     ppm(delta).ok_or_else(|| Failure::usage(format!("--delta is {delta}; it must be 0.003 to 0.2")))
 }
 
-/// The socket of this member: at the address of its name. A name that leads to loopback here, and whose group is on other hosts, is this host's
-/// own name in its own `hosts` file, and no address at which others are reached: then it is all addresses.
-fn open(group: &GroupList, me: u8) -> Result<UdpPort, Failure> {
-    let resolved = group.members()[usize::from(me)].resolve(Some(PEER_PORT));
-    let address = *resolved.map_err(|e| Failure::usage(format!("--group {e}")))?.first().expect("a name that is found has an address");
-    let is_local = |found: Vec<SocketAddr>| found.iter().all(|address| address.ip().is_loopback());
-    let others_too = group.members().iter().all(|member| member.resolve(Some(PEER_PORT)).is_ok_and(is_local));
-    let address = match address {
-        SocketAddr::V4(own) if own.ip().is_loopback() && !others_too => SocketAddr::from((Ipv4Addr::UNSPECIFIED, own.port())),
-        SocketAddr::V6(own) if own.ip().is_loopback() && !others_too => SocketAddr::from((Ipv6Addr::UNSPECIFIED, own.port())),
-        address => address,
-    };
-    UdpPort::open(address, &PortOptions::default()).map_err(|e| Failure::new("ADDRESS", EXIT_FAILED, e.to_string()))
+/// What seals this member's datagrams, if the list has keys.
+fn sealer(group: &GroupList, me: u8, key: Option<&Path>) -> Result<Option<GroupSealer>, Failure> {
+    if group.keys().is_empty() {
+        return Ok(None);
+    }
+    let none = || Failure::new("NO_KEY", EXIT_FAILED, "the list has keys, and there is none here; `cistern key new` makes one");
+    let own = Places::of_this_process(key).find()?.ok_or_else(none)?;
+    group.sealer(me, group.keys().to_vec(), &own.key, &own.place.key_path()).map(Some)
 }
 
-fn announce(json: bool, group: &GroupList, me: u8, listen: SocketAddr, socket: &std::path::Path, terms: Terms) -> Result<(), Failure> {
+fn announce(json: bool, group: &GroupList, me: u8, listen: SocketAddr, socket: &Path, terms: Terms) -> Result<(), Failure> {
     let member = &group.members()[usize::from(me)];
     if json {
         let shown = socket.to_string_lossy();

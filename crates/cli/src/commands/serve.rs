@@ -7,9 +7,14 @@
 //! anything more is sent.
 //! Leaves to others: the protocol (`cistern-server`), what the control socket answers (`server_control`).
 
+mod alone;
+mod announcement;
 mod backups;
+mod group;
+mod guests;
 mod in_force;
 mod kept;
+mod listening;
 mod operators;
 mod revoked;
 mod sealing;
@@ -17,43 +22,34 @@ mod state;
 
 use super::{NONE, Run};
 use crate::ctx::Ctx;
-use crate::execute::{EXIT_FAILED, EXIT_IN_USE, EXIT_SOFTWARE, EXIT_STORE};
+use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE};
+use crate::group::GroupList;
 use crate::local::Failure;
-use crate::metrics::{Port, Publisher, Snapshot};
-use crate::{capture, key_log, logging, places, settings, show, signals};
+use crate::metrics::Port;
+use crate::{capture, key_log, logging, on_etcd, places, settings, signals};
+use announcement::Announcement;
 use cistern_client::{Address, DEFAULT_PORT};
-use cistern_credentials::ServerKeys;
-use cistern_driver::seed;
-use cistern_driver::{
-    Clock, ControlLimits, ControlServer, Ended, EventLoop, Handle, LoopOptions, Owned, PortOptions, Services, Stats, UdpPort,
-};
-use cistern_driver::{OpenError, Registry, Token};
-use cistern_link::Instant;
-use cistern_seal::KeySink;
+use cistern_driver::{Clock, ControlLimits, ControlServer, Ended, EventLoop, Handle, Owned, Services, seed};
+use cistern_link::Machine;
 use cistern_seal::key::Role;
-use cistern_server::{Config, Server};
 use cistern_text::{duration, size};
 use cistern_wire::StoreId;
 use clap::Args;
+use group::{Member, Stop};
+use guests::ServerGuests;
 use in_force::InForce;
 use kept::{Bell, Kept};
-use operators::{Around, Operators};
+use listening::{open_ports, resolved};
+use operators::Operators;
 use revoked::RevokedLog;
-use sealing::{Sealing, read_keys_of};
-use serde_json::json;
+use sealing::{KeysInForce, read_keys_of};
 use state::StateDir;
-use std::collections::HashSet;
 use std::env;
 use std::ffi::OsString;
-use std::io;
 use std::net::SocketAddr;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// How often the server is told the wall clock anew, as far as it is awake: it may be set, and files have times.
-const WALL_CLOCK_PERIOD: Duration = Duration::from_secs(60);
+use std::time::Duration;
 
 pub(crate) const SERVE_HELP: &str = "\
 Examples:
@@ -62,6 +58,7 @@ Examples:
   cisternd --listen 10.0.0.1:7311                           for other hosts, which join (cistern join --help)
   cisternd --insecure                                       in clear, in a network in which every host is trusted
   cisternd --volatile --new-cluster --insecure              to try it out: everything in memory
+  cisternd --group a,b,c --store etcd://a:2379,b:2379,c:2379/cistern      one of three servers, of which one serves
   cisternd --store DIR --pcap server.pcap                   with every datagram in a capture file, for cistern-dump
 
 CISTERN_LOG=LEVEL says what is logged to standard error: off, error, warn, info (the default), debug, trace; also by crate: \
@@ -83,13 +80,27 @@ Exit status:
 #[derive(Args, Clone, Debug)]
 #[command(after_help = SERVE_HELP)]
 pub(crate) struct Serve {
-    /// Address to listen on (host, host:port, [v6]:port), with all addresses of a name; repeatable
-    #[arg(long, short = 'l', value_name = "ADDRESS", default_values_t = [Address::from(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)))])]
+    /// Address to listen on (host, host:port, [v6]:port), with all addresses of a name; repeatable. Default: 127.0.0.1:7311; with --group the
+    /// member's own
+    #[arg(long, short = 'l', value_name = "ADDRESS")]
     pub(crate) listen: Vec<Address>,
     /// Directory of the store, on a local file system, or etcd://HOST:PORT,.../PREFIX (docs/store-etcd.md); else CISTERN_STORE names it, else
     /// it is where `cisternd init` makes it
     #[arg(long, value_name = "STORE", conflicts_with = "volatile")]
     pub(crate) store: Option<PathBuf>,
+    /// With a store on etcd: the servers that share it, in the same order on each of them (host:port,...), or a file with one a line. One serves,
+    /// the others take over from it (docs/group.md)
+    #[arg(long, value_parser = GroupList::of_servers, value_name = "MEMBERS", conflicts_with = "volatile")]
+    pub(crate) group: Option<GroupList>,
+    /// Which of them this is, as the list names it; else the one with an address of this host
+    #[arg(long, value_name = "MEMBER", requires = "group")]
+    pub(crate) me: Option<Address>,
+    /// Number of the list of members: another list has a larger one
+    #[arg(long, default_value_t = 1, value_name = "NUMBER", requires = "group")]
+    pub(crate) group_number: u32,
+    /// Length of the lease by which a server of a group serves; the same on each of them. A server that stands still for so long is replaced
+    #[arg(long, value_parser = duration, default_value = "500ms", value_name = "DURATION", requires = "group")]
+    pub(crate) group_lease: Duration,
     /// Keep everything in memory: the store is empty after each start
     #[arg(long)]
     pub(crate) volatile: bool,
@@ -178,7 +189,9 @@ impl Run for Serve {
 
     fn run(&self, _: &mut Ctx) -> Result<(), Failure> {
         refuse_no_choice(self)?;
-        serve(&self.clone().with_store(env::var_os("CISTERN_STORE"))?)
+        let args = self.clone().with_store(env::var_os("CISTERN_STORE"))?;
+        refuse_group(&args)?;
+        serve(&args)
     }
 }
 
@@ -203,10 +216,20 @@ impl Serve {
     }
 }
 
+/// Services of a loop that turns a server's machine.
+trait ServedBy {
+    fn guests(&mut self) -> &mut ServerGuests;
+}
+
 /// Runs a server until it is asked to end.
 fn serve(args: &Serve) -> Result<(), Failure> {
     capture::start(args.pcap.as_deref())?;
-    let listen = resolved(&args.listen)?;
+    let member = args.group.as_ref().map(|list| Member::of(list, args)).transpose()?;
+    let listen = match (&member, &args.listen[..]) {
+        (Some(member), []) => vec![vec![member.address()?]],
+        (None, []) => vec![vec![SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT))]],
+        (_, listen) => resolved(listen)?,
+    };
     let settings = settings::load(args.config.as_deref())?;
     let config = settings.server_config(args)?;
     logging::adopt(&settings.log_filter());
@@ -219,33 +242,72 @@ fn serve(args: &Serve) -> Result<(), Failure> {
     let control = ControlServer::bind(state.socket(), ControlLimits::default()).map_err(|e| failed("CONTROL", &e))?;
     let metrics = args.metrics.as_ref().map(listen_for_metrics).transpose()?;
     let bell = Bell::default();
-    let fresh = seed().map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string()))?;
-    let store = Kept::open(args, fresh.first_chunk().map_or(StoreId([0; 16]), |id| StoreId(*id)), &bell)?;
-    let key_log = key_log::open(args.key_log.as_deref())?;
-    let public = keys.as_ref().and_then(|keys| keys.keys.first()).map(|key| key.public().to_text(Role::Server));
-    let mut event_loop = set_up(config, ports, control, store, bell, revoked, (keys.as_ref(), state.path(), key_log.as_ref()))?;
-    event_loop.services_mut().in_force = Arc::clone(&in_force);
-    let keys_in_force = event_loop.services_mut().sealing.as_ref().map(Sealing::in_force);
-    let handle = event_loop.handle();
-    let metrics_address = metrics.as_ref().map(Port::address);
-    event_loop.services_mut().metrics = metrics.map(|port| port.serve(handle.clone())).transpose()?;
-    let again = handle.clone();
+    let guests = ServerGuests {
+        operators: Operators::new(control, bell.clone()),
+        bell: bell.clone(),
+        revoked,
+        in_force,
+        config,
+        keys: keys.as_ref().map(|keys| KeysInForce::new(state.path(), keys)),
+        key_log: key_log::open(args.key_log.as_deref())?,
+        clock: Clock::new().map_err(|e| internal(&e))?,
+        stats: Arc::default(),
+        metrics: None,
+        announcement: Some(Announcement {
+            json: args.json,
+            listen: Vec::new(),
+            metrics: metrics.as_ref().map(Port::address),
+            control: state.socket().to_path_buf(),
+            key: keys.as_ref().and_then(|keys| keys.keys.first()).map(|key| key.public().to_text(Role::Server)),
+            group: member.as_ref().map(Member::named),
+        }),
+        failure: None,
+    };
+    let Some(member) = member else {
+        let fresh = seed().map_err(|e| internal(&e))?;
+        let store = Kept::open(args, fresh.first_chunk().map_or(StoreId([0; 16]), |id| StoreId(*id)), &bell)?;
+        return run(alone::set_up(guests, ports, store, keys.as_ref())?, metrics, Handle::stop);
+    };
+    let stop = Stop::default();
+    let event_loop = group::set_up(args, member, guests, ports, keys.as_ref(), state.path(), &stop)?;
+    run(event_loop, metrics, move |handle| stop.ask(handle))
+}
+
+/// Turns a loop until it ends; `end` is what a signal does.
+fn run<M, S>(
+    mut event_loop: EventLoop<Owned<M>, S>,
+    metrics: Option<Port>,
+    end: impl FnOnce(&Handle) + Send + 'static,
+) -> Result<(), Failure>
+where
+    M: Machine,
+    S: Services<M> + ServedBy,
+{
+    let (handle, stats, listen) = (event_loop.handle(), event_loop.stats(), event_loop.local_addrs().collect());
+    let guests = event_loop.services_mut().guests();
+    guests.stats = stats;
+    guests.metrics = metrics.map(|port| port.serve(handle.clone())).transpose()?;
+    if let Some(announcement) = &mut guests.announcement {
+        announcement.listen = listen;
+    }
+    let (in_force, keys, again) = (Arc::clone(&guests.in_force), guests.keys.clone(), handle.clone());
     signals::at_end_or_reload(
-        move || handle.stop(),
+        move || end(&handle),
         move || {
             in_force.reload();
-            keys_in_force.iter().for_each(|keys| keys.reload());
+            keys.iter().for_each(|keys| keys.reload());
             again.wake();
         },
     )?;
-    let listen = event_loop.local_addrs().collect();
-    event_loop.services_mut().announcement =
-        Some(Announcement { json: args.json, listen, metrics: metrics_address, control: state.socket().to_path_buf(), key: public });
     match event_loop.run() {
         Ok(Ended::Stopped) => Ok(()),
-        Ok(Ended::ByServices) => event_loop.services_mut().failure.take().map_or(Ok(()), Err),
-        Err(e) => Err(Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string())),
+        Ok(Ended::ByServices) => event_loop.services_mut().guests().failure.take().map_or(Ok(()), Err),
+        Err(e) => Err(internal(&e)),
     }
+}
+
+fn internal(error: &dyn std::error::Error) -> Failure {
+    Failure::new("INTERNAL", EXIT_SOFTWARE, error.to_string())
 }
 
 fn failed(code: &str, error: &dyn std::error::Error) -> Failure {
@@ -259,10 +321,15 @@ fn refuse_no_choice(args: &Serve) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The addresses of each name to listen on.
-fn resolved(listen: &[Address]) -> Result<Vec<Vec<SocketAddr>>, Failure> {
-    let of = |address: &Address| address.resolve(Some(DEFAULT_PORT)).map_err(|e| Failure::usage(format!("--listen {e}")));
-    listen.iter().map(of).collect()
+/// A group shares a store, and only that on etcd can be shared.
+fn refuse_group(args: &Serve) -> Result<(), Failure> {
+    match (&args.group, &args.store) {
+        (Some(_), Some(store)) if on_etcd::is_named(store) => on_etcd::is_built(store),
+        (Some(_), _) => {
+            Err(Failure::usage("--group is for servers that share a store on etcd: name it by --store etcd://HOST:PORT,.../PREFIX"))
+        }
+        (None, _) => Ok(()),
+    }
 }
 
 /// Without a key anybody who can send datagrams to the server can take part, on loopback every user of the host.
@@ -290,202 +357,6 @@ fn listen_for_metrics(address: &Address) -> Result<Port, Failure> {
         log::warn!("metrics on {open} are open to everybody who can reach it: let only your monitoring through to that port");
     }
     Port::listen(&addresses)
-}
-
-/// A socket for each address; of a name that has several, those that this computer can have are enough.
-fn open_ports(listen: &[Vec<SocketAddr>]) -> Result<Vec<UdpPort>, Failure> {
-    let mut ports = Vec::new();
-    let mut named = HashSet::new();
-    for addresses in listen {
-        let (mut opened, mut lacking) = (false, None);
-        for address in addresses {
-            // Named twice is meant once; with port 0 every one is another.
-            if address.port() != 0 && !named.insert(*address) {
-                opened = true;
-                continue;
-            }
-            match UdpPort::open(*address, &PortOptions::default()) {
-                Ok(port) => {
-                    opened = true;
-                    ports.push(port);
-                }
-                // `localhost` where there is no IPv6, say.
-                Err(e @ (OpenError::NotLocal { .. } | OpenError::NoFamily { .. })) => lacking = lacking.or(Some(e)),
-                Err(e) => return Err(failed("ADDRESS", &e)),
-            }
-        }
-        if let Some(e) = lacking {
-            if !opened {
-                return Err(failed("ADDRESS", &e));
-            }
-            log::info!("{e}; the name's other addresses are listened on");
-        }
-    }
-    Ok(ports)
-}
-
-type ServerLoop = EventLoop<Owned<Server>, ServerServices>;
-
-fn set_up(
-    config: Config,
-    ports: Vec<UdpPort>,
-    control: ControlServer,
-    (store, id): (Kept, StoreId),
-    bell: Bell,
-    revoked: RevokedLog,
-    (keys, state, key_log): (Option<&ServerKeys>, &Path, Option<&KeySink>),
-) -> Result<ServerLoop, Failure> {
-    let internal = |e: &dyn std::error::Error| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string());
-    let clock = Clock::new().map_err(|e| internal(&e))?;
-    //= wire-spec.md#11-7-restart-and-recovery
-    //# Grace MUST last at least the largest T stored of a session that is not long, from when the store was held exclusively and no earlier
-    //# process could send.
-    let now = clock.now();
-    let name = format!("server {:.8}", id.to_string());
-    let options = LoopOptions { name, tap: capture::tap(), spin: config.spin, ..LoopOptions::default() };
-    let mut server =
-        Server::new(now, wall_clock(), id, config, seed().map_err(|e| internal(&e))?).map_err(|e| Failure::usage(e.to_string()))?;
-    revoked.tell(&mut server, now);
-    let (sealing, server) = match keys {
-        Some(keys) => Sealing::start(keys, state, key_log, server, &bell, now).map(|(sealing, server)| (Some(sealing), server))?,
-        None => (None, server),
-    };
-    let operators = Operators::new(control, bell.clone());
-    let daemon = ServerServices {
-        store,
-        bell,
-        operators,
-        revoked,
-        sealing,
-        stats: Arc::default(),
-        metrics: None,
-        wall_clock_told: now,
-        in_force: Arc::default(),
-        clock: clock.clone(),
-        announcement: None,
-        failure: None,
-    };
-    let mut event_loop = EventLoop::new(ports, Owned(server), daemon, clock, options).map_err(|e| failed("ADDRESS", &e))?;
-    event_loop.services_mut().stats = event_loop.stats();
-    Ok(event_loop)
-}
-
-/// Nanoseconds since 1970.
-fn wall_clock() -> i64 {
-    let since = |span: Duration| i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
-    match SystemTime::now().duration_since(UNIX_EPOCH) {
-        Ok(span) => since(span),
-        Err(before) => -since(before.duration()),
-    }
-}
-
-/// Where the server is found; told when it answers, so that whoever waits for that is not dropped as `starting`.
-struct Announcement {
-    json: bool,
-    listen: Vec<SocketAddr>,
-    metrics: Option<SocketAddr>,
-    control: PathBuf,
-    /// The public key of a server that speaks sealed.
-    key: Option<String>,
-}
-
-impl Announcement {
-    fn tell(self) -> Result<(), Failure> {
-        let Self { json, listen, metrics, control, key } = self;
-        if json {
-            // A path that is not UTF-8 is shown as well as JSON can; who chose it knows it.
-            let control = control.to_string_lossy().into_owned();
-            return show::json(&json!({ "ready": true, "listen": listen, "control": control, "metrics": metrics, "key": key }));
-        }
-        if let Some(metrics) = metrics {
-            log::info!("metrics at http://{metrics}/metrics");
-        }
-        let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
-        match key {
-            Some(key) => log::info!("sealed: this server has the key {key}, and speaks with agents that an operator admitted"),
-            None => log::info!("in clear: nothing is encrypted, and no agent has to prove who it is"),
-        }
-        log::info!("listening on {}, control socket {}", listen.join(", "), control.display());
-        Ok(())
-    }
-}
-
-/// The guests of the server's loop: its store and its control socket.
-struct ServerServices {
-    store: Kept,
-    bell: Bell,
-    operators: Operators,
-    revoked: RevokedLog,
-    sealing: Option<Sealing>,
-    stats: Arc<Stats>,
-    metrics: Option<Publisher>,
-    wall_clock_told: Instant,
-    in_force: Arc<InForce>,
-    clock: Clock,
-    /// What is told once the server answers.
-    announcement: Option<Announcement>,
-    /// Why the loop was ended.
-    failure: Option<Failure>,
-}
-
-impl Services<Server> for ServerServices {
-    fn register(&mut self, registry: &Registry, handle: &Handle) -> io::Result<()> {
-        // Registered once, so it is empty.
-        let _ = self.bell.set(handle.clone());
-        self.operators.register(registry)
-    }
-
-    fn on_ready(&mut self, server: &mut Server, now: Instant, token: Token) {
-        let Self { stats, store, in_force, operators, .. } = self;
-        operators.on_ready(token, server, &Around { now, stats, store, in_force });
-    }
-
-    fn between_rounds(&mut self, server: &mut Server) {
-        self.store.hand_over_early(server);
-        if let Some(sealing) = &mut self.sealing {
-            sealing.hand_over(server);
-        }
-    }
-
-    fn after_turn(&mut self, server: &mut Server, now: Instant) -> ControlFlow<()> {
-        if now.since(self.wall_clock_told) >= WALL_CLOCK_PERIOD {
-            self.wall_clock_told = now;
-            // What it showed at `now`: both are read here, and the turn may have taken its time since.
-            let since = i64::try_from(self.clock.now().since(now).as_nanos()).unwrap_or(0);
-            server.set_wall_clock(now, wall_clock() - since);
-        }
-        if let Some(config) = self.in_force.take() {
-            server.adopt(now, &config);
-        }
-        if let Some(sealing) = &mut self.sealing {
-            sealing.serve(server, now);
-        }
-        let Self { stats, store, in_force, operators, .. } = self;
-        operators.take_lines(server, &Around { now, stats, store, in_force });
-        self.store.serve(server, now);
-        if let Err(failure) = self.revoked.unite_once(server) {
-            self.failure = Some(failure);
-            return ControlFlow::Break(());
-        }
-        self.operators.tell(server, now, &mut self.revoked);
-        if let Some(metrics) = &self.metrics {
-            metrics.publish(|| Snapshot { figures: server.figures(now), driver: self.stats.read(), store: self.store.stats() });
-        }
-        if let Some(why) = server.failure() {
-            let (code, exit) = if self.store.was_superseded() { ("STORE_IN_USE", EXIT_IN_USE) } else { ("STORE", EXIT_STORE) };
-            self.failure = Some(Failure::new(code, exit, why));
-            return ControlFlow::Break(());
-        }
-        //= wire-spec.md#3-5-validation-and-drops
-        //# A server that announces by whatever means that it is ready MUST answer from then on.
-        if server.is_serving()
-            && let Some(Err(failure)) = self.announcement.take().map(Announcement::tell)
-        {
-            self.failure = Some(failure);
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(())
-    }
 }
 
 #[cfg(test)]
@@ -522,30 +393,6 @@ mod tests {
         assert_eq!((store(&["--volatile"], "/e"), store(&["--store", "/x"], "/e")), (None, Some("/x".into())));
         assert_eq!(store(&[], "/e"), Some("/e".into()));
         assert!(refusal(&["--store", "/x", "--new-cluster"]).unwrap().contains("cisternd init"));
-    }
-
-    #[test]
-    fn an_address_named_twice_is_opened_once() {
-        let free = UdpPort::open(SocketAddr::from(([127, 0, 0, 1], 0)), &PortOptions::default()).unwrap().local_addr();
-        assert_eq!(open_ports(&[vec![free], vec![free, free]]).unwrap().len(), 1);
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        assert_eq!(open_ports(&[vec![any], vec![any]]).unwrap().len(), 2);
-    }
-
-    #[test]
-    fn of_a_name_those_addresses_are_enough_that_this_computer_has() {
-        // Reserved for documentation (RFC 5737), so nobody's.
-        let (here, elsewhere) = (SocketAddr::from(([127, 0, 0, 1], 0)), SocketAddr::from(([192, 0, 2, 1], 0)));
-        assert_eq!(open_ports(&[vec![elsewhere, here]]).unwrap().len(), 1);
-        assert!(open_ports(&[vec![here], vec![elsewhere]]).err().unwrap().message.contains("192.0.2.1"));
-    }
-
-    #[test]
-    fn an_address_in_use_is_told_by_name() {
-        let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let address = taken.local_addr().unwrap();
-        let failure = open_ports(&[vec![address]]).err().unwrap();
-        assert!(failure.message.contains(&address.to_string()) && failure.message.contains("in use"), "{}", failure.message);
     }
 
     #[test]

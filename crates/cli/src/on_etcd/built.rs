@@ -1,18 +1,19 @@
 //! Stores on etcd: opened for a server, made, checked, adopted after a restore.
 
+use super::Probed;
 use crate::commands::check::look_at;
 use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE, EXIT_STORE};
 use crate::local::Failure;
 use bytes::Bytes;
 use cistern_server::store::Key;
 use cistern_store::check::Report;
-use cistern_store::{restoration, revocation};
+use cistern_store::{OpenError, Problem, restoration, revocation};
 use cistern_store_etcd::{EtcdStore, StoppedEtcd, Target};
 use cistern_text::Progress;
 use cistern_trust::Revocations;
 use cistern_wire::StoreId;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 fn target(store: &Path) -> Result<Target, Failure> {
     store.to_string_lossy().parse().map_err(Failure::usage)
@@ -34,6 +35,27 @@ fn now() -> u64 {
 /// Takes the store for a server.
 pub(crate) fn open(store: &Path, wake: impl Fn() + Send + Sync + 'static) -> Result<EtcdStore, Failure> {
     Ok(EtcdStore::open(&target(store)?, &owner()?, wake)?)
+}
+
+/// Takes the store for the elected server of a group, as long as `may_take`.
+pub(crate) fn open_elected(
+    store: &Path,
+    may_take: impl Fn() -> bool + Send + 'static,
+    wake: impl Fn() + Send + Sync + 'static,
+) -> Result<EtcdStore, Failure> {
+    Ok(EtcdStore::open_elected(&target(store)?, &owner()?, may_take, wake)?)
+}
+
+/// Looks whether the store is there, every so often.
+pub(crate) fn probe(store: &Path, period: Duration, tell: impl Fn(Probed) -> bool + Send + 'static) -> Result<(), Failure> {
+    let tell = move |came: Result<(), OpenError>| {
+        tell(match came {
+            Ok(()) => Probed::Answered,
+            Err(e) if e.problem == Problem::Io => Probed::Silent(e.what),
+            Err(e) => Probed::Wrong(e.into()),
+        })
+    };
+    Ok(cistern_store_etcd::probe(&target(store)?, period, tell)?)
 }
 
 /// Makes a store.

@@ -22,7 +22,7 @@ use alloc::boxed::Box;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{PacketCounter, Path, ReplayWindow, first_packet, is_first_packet};
 use cistern_seal::Sealer;
-use cistern_wire::limits::{COOKIE_MAX, FEATURE_VOLATILE, LABEL_MAX, OVERHEAD, VERSION};
+use cistern_wire::limits::{COOKIE_MAX, FEATURE_GROUP, FEATURE_VOLATILE, LABEL_MAX, OVERHEAD, VERSION};
 use cistern_wire::{
     AgentId, Bytes8, Challenge, Field as _, Form, Handle, Hello, Limit, Limited, Message, Raw, Refuse, RefuseReason, SessionId, Welcome,
     Whose,
@@ -278,10 +278,11 @@ impl Server {
         if Welcome::LEN + OVERHEAD >= len {
             return self.drop_datagram(path, Dropped::Amplification);
         }
+        let features = self.features();
         let Some(HalfOpen { opening, .. }) = self.half_open.find(self.now, id) else {
             return;
         };
-        let welcome = terms(&self.config, self.identity, opening, echo);
+        let welcome = terms(&self.config, self.identity, features, opening, echo);
         self.send_handshake(path, &Message::Welcome(welcome));
     }
 
@@ -299,8 +300,18 @@ impl Server {
     }
 }
 
+impl Server {
+    /// What WELCOME names. Bits of agents that it does not know are not looked at.
+    pub(crate) fn features(&self) -> u64 {
+        //= wire-spec.md#10-3-features
+        //# A receiver MUST ignore feature bits that it does not know.
+        let of = |is: bool, feature| if is { feature } else { 0 };
+        of(self.config.volatile, FEATURE_VOLATILE) | of(self.tenure.is_limited(), FEATURE_GROUP)
+    }
+}
+
 /// What a session is that is offered.
-pub(crate) fn terms(config: &Config, identity: Identity, opening: &Opening, echo: u64) -> Welcome {
+pub(crate) fn terms(config: &Config, identity: Identity, features: u64, opening: &Opening, echo: u64) -> Welcome {
     let lease = Duration::from_micros(opening.lease_us.into());
     Welcome {
         handshake: opening.handshake,
@@ -311,9 +322,7 @@ pub(crate) fn terms(config: &Config, identity: Identity, opening: &Opening, echo
         store: identity.store,
         epoch: identity.epoch,
         server_incarnation: identity.incarnation,
-        //= wire-spec.md#10-3-features
-        //# A receiver MUST ignore feature bits that it does not know.
-        features: if config.volatile { FEATURE_VOLATILE } else { 0 },
+        features,
         lease_us: opening.lease_us.into(),
         delta_ppm: config.delta_ppm,
         epsilon_us: micros32(config.epsilon),

@@ -257,7 +257,7 @@ impl Server {
                 if bugs::is(Bug::H4) {
                     self.supersede(hello.agent, hello.incarnation, &[], path);
                 }
-                let terms = terms(&self.config, self.identity, &half.opening, 0);
+                let terms = terms(&self.config, self.identity, self.features(), &half.opening, 0);
                 self.offers.insert(id, half);
                 payload_of(&terms, self.roster_version())
             }

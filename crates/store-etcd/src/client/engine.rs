@@ -6,7 +6,7 @@
 
 use super::connection::{Members, Pair};
 use super::space::Space;
-use super::{Shared, Work};
+use super::{MayTake, Shared, Work};
 use crate::record::{Keyspace, end_of};
 use crate::sequencer::{Event, Reason, Sequencer};
 use crate::txn::{Header, Outcome};
@@ -66,6 +66,7 @@ pub(super) struct Engine {
     pub(super) shared: Arc<Shared>,
     pub(super) space: Space,
     pub(super) compacts: bool,
+    pub(super) may_take: MayTake,
 }
 
 struct Turning {
@@ -187,6 +188,10 @@ impl Turning {
 
     /// Sends the step under way, and reads, as far as they are to be sent now.
     fn ask(&mut self) {
+        if self.engine.sequencer.is_taking() && !(self.engine.may_take)() {
+            self.engine.sequencer.give_up();
+            self.tell();
+        }
         let now = Instant::now();
         if let Some((number, txn)) = self.engine.sequencer.step() {
             let asked = match &mut self.asked {

@@ -7,9 +7,11 @@
 mod connection;
 mod counts;
 mod engine;
+mod probe;
 mod space;
 mod stopped;
 
+pub use probe::probe;
 pub use stopped::{StoppedEtcd, create};
 
 use crate::sequencer::{Reason, Sequencer};
@@ -37,6 +39,9 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 const SETTLE: Duration = Duration::from_secs(1);
 /// How long a start waits silently for etcd.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Whether this server may still take the store from whoever has it: asked before each step of that.
+type MayTake = Box<dyn Fn() -> bool + Send>;
 
 /// What the thread is given.
 enum Work {
@@ -82,10 +87,34 @@ impl EtcdStore {
     /// # Errors
     /// [`OpenError`]: there is none, it is something else, etcd was restored; nothing was changed then.
     pub fn open(target: &Target, owner: &str, wake: impl Fn() + Send + Sync + 'static) -> Result<Self, OpenError> {
-        Self::start(target, Sequencer::new(target.keys.clone(), Bytes::from(owner.to_owned())), wake)
+        let (store, had_owner) = Self::start(target, sequencer(target, owner), || true, wake)?;
+        if had_owner {
+            thread::sleep(SETTLE);
+        }
+        Ok(store)
     }
 
-    fn start(target: &Target, sequencer: Sequencer, wake: impl Fn() + Send + Sync + 'static) -> Result<Self, OpenError> {
+    /// As [`Self::open`], for the elected server of a group, as long as `may_take`: the lease of the group says that the former owner has
+    /// stopped, so nothing is waited for.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; or it must not be taken any more.
+    pub fn open_elected(
+        target: &Target,
+        owner: &str,
+        may_take: impl Fn() -> bool + Send + 'static,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, OpenError> {
+        Ok(Self::start(target, sequencer(target, owner), may_take, wake)?.0)
+    }
+
+    /// Gives also whether there was an owner.
+    fn start(
+        target: &Target,
+        sequencer: Sequencer,
+        may_take: impl Fn() -> bool + Send + 'static,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Result<(Self, bool), OpenError> {
         let members = Arc::new(members(target)?);
         let (work, to_do) = unbounded_channel();
         let (say, events) = channel();
@@ -103,6 +132,7 @@ impl EtcdStore {
             shared: Arc::clone(&shared),
             space,
             compacts: target.compacts,
+            may_take: Box::new(may_take),
         };
         let runtime = runtime().map_err(|e| io_error(target, &e))?;
         let thread = Builder::new().name("store-etcd".to_owned()).spawn(move || runtime.block_on(engine.run()));
@@ -115,10 +145,7 @@ impl EtcdStore {
                 Err(RecvTimeoutError::Disconnected) => return Err(error(target, &Reason::Broken("its thread has ended".to_owned()))),
             }
         };
-        if had_owner {
-            thread::sleep(SETTLE);
-        }
-        Ok(Self { id, shared, work: Some(work), events, thread: Some(thread), is_over: false })
+        Ok((Self { id, shared, work: Some(work), events, thread: Some(thread), is_over: false }, had_owner))
     }
 
     /// The store's id.
@@ -184,6 +211,10 @@ impl Drop for EtcdStore {
     }
 }
 
+fn sequencer(target: &Target, owner: &str) -> Sequencer {
+    Sequencer::new(target.keys.clone(), Bytes::from(owner.to_owned()))
+}
+
 fn members(target: &Target) -> Result<Members, OpenError> {
     Members::new(target).map_err(|what| OpenError { problem: Problem::Permission, dir: name(target), what })
 }
@@ -204,7 +235,7 @@ fn error(target: &Target, reason: &Reason) -> OpenError {
     let problem = match reason {
         Reason::Missing => Problem::Missing,
         Reason::Foreign(_) => Problem::Foreign,
-        Reason::Superseded(_) => Problem::InUse,
+        Reason::Superseded(_) | Reason::TooLate => Problem::InUse,
         Reason::Restored | Reason::WentBack => Problem::Copy,
         Reason::Broken(_) => Problem::Io,
     };

@@ -130,7 +130,7 @@ impl EtcdStore {
     /// # Errors
     /// As [`Self::open`], but that etcd may be another one.
     pub fn open_restored(target: &Target, owner: &str) -> Result<Self, OpenError> {
-        Self::start(target, Sequencer::restoring(target.keys.clone(), Bytes::from(owner.to_owned())), || {})
+        Ok(Self::start(target, Sequencer::restoring(target.keys.clone(), Bytes::from(owner.to_owned())), || true, || {})?.0)
     }
 
     /// Writes records, whole or not at all, as batch `id`; durable when this returns.

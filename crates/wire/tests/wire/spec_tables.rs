@@ -244,6 +244,7 @@ fn limits_have_the_values_of_the_code() {
     assert_eq!((said["packet number"], said["first packet number of a session"]), ("2^60", "2^48−1"));
     assert_eq!(said.len(), 26, "a limit that is not tested");
     assert!(text.contains("| 0 | volatile |") && limits::FEATURE_VOLATILE == 1 && limits::ROOT == 1);
+    assert!(text.contains("| 1 | group |") && limits::FEATURE_GROUP == 2);
 }
 
 #[test]

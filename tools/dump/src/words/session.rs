@@ -3,7 +3,7 @@
 //! Decides: that a WELCOME is told with T, which nobody sends but everybody asks for. Leaves to others: all other kinds.
 
 use super::{list, micros, millis, short, text};
-use cistern_wire::limits::FEATURE_VOLATILE;
+use cistern_wire::limits::{FEATURE_GROUP, FEATURE_VOLATILE};
 use cistern_wire::{
     Challenge, Confirm, EndReason, EndSession, Hello, JoinOutcome, Joined, Known, Opened, Refuse, RefuseReason, RosterPart, Welcome,
 };
@@ -20,9 +20,10 @@ pub(super) fn challenge(m: &Challenge<'_>) -> String {
 }
 
 pub(super) fn welcome(m: &Welcome) -> String {
-    let volatile = if m.features & FEATURE_VOLATILE == 0 { "" } else { ", volatile" };
+    let says = |feature: u64, what| if m.features & feature == 0 { "" } else { what };
+    let (volatile, group) = (says(FEATURE_VOLATILE, ", volatile"), says(FEATURE_GROUP, ", of a group"));
     format!(
-        "offers session {}: lease τ {}, T {}, delivery timeout {}, window {}; server incarnation {} of epoch {}{volatile}",
+        "offers session {}: lease τ {}, T {}, delivery timeout {}, window {}; server incarnation {} of epoch {}{volatile}{group}",
         short(m.session),
         micros(m.lease_us),
         micros(wait_us(m)),

@@ -132,7 +132,7 @@ impl GroupHost {
 
     pub(super) fn start(&mut self, now: u64) {
         self.starts += 1;
-        let machine = GroupServer::new(&self.group, None, self.seeds.seed(), self.clock.at(True(now)));
+        let machine = GroupServer::new(&self.group, self.seeds.seed(), self.clock.at(True(now)));
         let mut machine = machine.expect("the terms of plans are legal");
         for member in 0..self.group.members.len() {
             machine.node_mut().set_address(u8::try_from(member).unwrap_or(0), server_address(member));

@@ -2,9 +2,11 @@
 
 use super::{Control, OPERATOR, text};
 use crate::commands::Run;
+use crate::commands::peer::member_table;
 use crate::ctx::Ctx;
-use crate::local::Failure;
+use crate::local::{Failure, MemberRow};
 use crate::show;
+use cistern_text::row;
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -46,7 +48,13 @@ impl Run for AdminStatus {
 impl fmt::Display for StatusAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(status) = self;
-        let mut text = show::columns(&figures(status));
+        // Of a server that stands by there is nothing else to tell.
+        let is_standby = status["group"]["role"] == "standby";
+        let mut text = if is_standby { String::new() } else { show::columns(&figures(status)) };
+        if status["group"].is_object() {
+            let between = if is_standby { "" } else { "\n\n" };
+            text += &format!("{between}{}", group(&status["group"]));
+        }
         for (title, counted) in [
             ("dropped, by reason", "drops_by_reason"),
             ("messages received", "messages_in"),
@@ -97,6 +105,25 @@ fn figures(s: &Value) -> Vec<Vec<String>> {
     ]
     .map(|(name, value)| vec![name.to_owned(), value])
     .to_vec()
+}
+
+/// The group of servers, as this one sees it.
+fn group(group: &Value) -> String {
+    let is = |name: &str| group[name].as_str().map(ToOwned::to_owned);
+    let role = match (is("role").as_deref(), group["starts_in_ms"].as_u64()) {
+        (Some("standby"), Some(ms @ 1..)) => format!("stands by, and takes part in elections in {}", show::span(ms)),
+        (Some("standby"), _) => "stands by".to_owned(),
+        (Some("elected"), _) => "elected, and takes the store".to_owned(),
+        _ => "serves".to_owned(),
+    };
+    let rows = [
+        row([&"group", &format!("{}, list number {}", text(&group["group"]), group["number"])]),
+        row([&"this server", &format!("{}, {role}", text(&group["me"]))]),
+        row([&"serving", &is("serves").unwrap_or_else(|| "none is known".to_owned())]),
+        row([&"lease", &show::span(group["lease_ms"].as_u64().unwrap_or(0))]),
+    ];
+    let members: Vec<MemberRow> = serde_json::from_value(group["members"].clone()).unwrap_or_default();
+    format!("{}\n{}", show::columns(&rows), member_table(&members, &text(&group["me"])))
 }
 
 /// The counters that have counted something.

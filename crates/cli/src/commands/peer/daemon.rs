@@ -9,15 +9,14 @@ use super::LINE_MAX;
 use super::holders::{Granted, Holders, LockRequest};
 use super::report::{locks, report};
 use super::reserve::{Reserve, Waking};
-use super::resolve::Found;
-use super::sealing::SealedNode;
 use crate::commands::agent::run::shares_clocks;
 use crate::execute::EXIT_FAILED;
-use crate::group::GroupList;
+use crate::group::{Found, GroupList, Troubles};
 use crate::local::{Event as Told, Failure, Greeting, Hold, Request, RequestLine, Response, Said, Unread, Until, micros, millis};
 use cistern_driver::control::ControlHandler;
 use cistern_driver::{ConnectionId, ControlServer, Handle, Registry, Response as Line, Services, Token};
 use cistern_flease::{Event, Node};
+use cistern_group::SealedNode;
 use cistern_link::Instant;
 use cistern_wire::Status;
 use std::collections::BTreeSet;
@@ -46,8 +45,7 @@ pub(super) struct PeerServices {
     pub(super) stop: Arc<AtomicBool>,
     /// Once nothing is held any more: when to end at the latest.
     pub(super) leaves_by: Option<Instant>,
-    /// What is wrong with each member, told once.
-    pub(super) troubles: Vec<Option<String>>,
+    pub(super) troubles: Troubles,
     /// Why the loop was ended.
     pub(super) failure: Option<Failure>,
 }
@@ -92,17 +90,9 @@ impl Services<SealedNode> for PeerServices {
     }
 
     fn after_turn(&mut self, node: &mut SealedNode, now: Instant) -> ControlFlow<()> {
-        while let Some(member) = node.poll_unopened() {
-            self.trouble(
-                member,
-                "what comes from there does not open: it has another key in its list, or none, or is not that member".to_owned(),
-            );
-        }
+        self.troubles.look_at(node, &self.group);
         node.set_wall_clock(now, wall_us());
-        for Found { member, address } in self.found.try_iter() {
-            log::info!("{}: at {address}", self.group.members()[usize::from(member)]);
-            node.set_address(member, address);
-        }
+        self.found.try_iter().for_each(|found| found.tell(node, &self.group));
         if let Err(failure) = self.reserve_tokens(node, now) {
             self.failure = Some(failure);
             return ControlFlow::Break(());
@@ -154,14 +144,8 @@ impl PeerServices {
                     self.answer(request, Err(failure));
                 }
             }
-            Event::Refused { member, mismatch } => self.trouble(member, mismatch.to_string()),
-            Event::Cloned { member } => self.trouble(member, "two processes act as this member; end one of them".to_owned()),
+            Event::Refused { .. } | Event::Cloned { .. } => self.troubles.note(&event, &self.group),
         }
-    }
-
-    fn trouble(&mut self, member: u8, what: String) {
-        log::warn!("{}: {what}", self.group.members()[usize::from(member)]);
-        self.troubles[usize::from(member)] = Some(what);
     }
 
     fn tell(&mut self, connection: ConnectionId, said: &Said) {

@@ -1,27 +1,18 @@
 //! What a member tells of its group, and of who holds what in it.
 
 use super::holders::Holders;
-use crate::group::GroupList;
-use crate::local::{GroupReport, LockRow, MemberRow, micros, millis};
+use crate::group::{GroupList, Troubles, member_rows};
+use crate::local::{GroupReport, LockRow, micros, millis};
 use crate::text::Text;
 use cistern_flease::{Node, Started};
 use cistern_link::Instant;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-pub(super) fn report(node: &Node, now: Instant, group: &GroupList, troubles: &[Option<String>]) -> GroupReport {
+pub(super) fn report(node: &Node, now: Instant, group: &GroupList, troubles: &Troubles) -> GroupReport {
     let of_group = node.group();
     let (terms, counts) = (of_group.terms, node.counts());
     let (resources, owned) = node.resources(now);
-    let row = |(place, name): (usize, &cistern_driver::Address)| {
-        let member = u8::try_from(place).expect("members are few");
-        MemberRow {
-            name: name.to_string(),
-            address: node.address(member).map(|address| address.to_string()),
-            heard_ms: node.heard(member).map(|heard| millis(now.since(heard))),
-            trouble: troubles[place].clone(),
-        }
-    };
     let drops = [
         ("unaddressed", counts.unaddressed),
         ("from_strangers", counts.from_strangers),
@@ -45,7 +36,7 @@ pub(super) fn report(node: &Node, now: Instant, group: &GroupList, troubles: &[O
         durable_tokens: of_group.durable_tokens,
         resources: resources as u64,
         owned: owned as u64,
-        members: group.members().iter().enumerate().map(row).collect(),
+        members: member_rows(node, now, group, troubles),
         datagrams_in: counts.received,
         datagrams_out: counts.sent,
         drops: drops.into_iter().map(|(reason, count)| (reason.to_owned(), count.into())).collect(),

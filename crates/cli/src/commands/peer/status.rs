@@ -4,7 +4,7 @@ use crate::backend::Line;
 use crate::commands::Run;
 use crate::ctx::Ctx;
 use crate::group::GroupList;
-use crate::local::{Failure, GroupReport, Request};
+use crate::local::{Failure, GroupReport, MemberRow, Request};
 use crate::show;
 use cistern_text::row;
 use clap::Args;
@@ -81,18 +81,20 @@ fn text(report: &GroupReport) -> String {
         row([&"resources", &format!("{}, {} owned here", report.resources, report.owned)]),
         row([&"datagrams", &format!("{} in, {} out", report.datagrams_in, report.datagrams_out)]),
     ];
-    let members: Vec<Vec<String>> = report
-        .members
-        .iter()
-        .map(|member| {
-            let heard = match (member.heard_ms, member.name == report.me) {
-                (_, true) => "this one".to_owned(),
-                (Some(ms), _) => format!("heard {} ago", show::span(ms)),
-                (None, _) => "not heard yet".to_owned(),
-            };
-            let address = member.address.clone().unwrap_or_else(|| "not found".to_owned());
-            row([&member.name, &address, &heard, &member.trouble.clone().unwrap_or_default()])
-        })
-        .collect();
-    format!("{}\n{}", show::columns(&rows), show::columns(&members))
+    format!("{}\n{}", show::columns(&rows), member_table(&report.members, &report.me))
+}
+
+/// The members of a group, as `me` sees them.
+pub(crate) fn member_table(members: &[MemberRow], me: &str) -> String {
+    let shown = |member: &MemberRow| {
+        let (found, is_me) = (member.address.clone(), member.name == me);
+        let heard = match member.heard_ms {
+            _ if is_me => "this one".to_owned(),
+            Some(ms) => format!("heard {} ago", show::span(ms)),
+            None => "not heard yet".to_owned(),
+        };
+        let address = found.unwrap_or_else(|| if is_me { String::new() } else { "not found".to_owned() });
+        row([&member.name, &address, &heard, &member.trouble.clone().unwrap_or_default()])
+    };
+    show::columns(&members.iter().map(shown).collect::<Vec<_>>())
 }

@@ -57,6 +57,23 @@ impl Kept {
         Ok((Self::Etcd(store), id))
     }
 
+    /// Takes the store on etcd for a tenure of the group's lease, as long as `may_take`.
+    #[cfg(feature = "etcd")]
+    pub(super) fn open_elected(
+        store: &Path,
+        may_take: impl Fn() -> bool + Send + 'static,
+        bell: &Bell,
+    ) -> Result<(Self, StoreId), Failure> {
+        let store = on_etcd::open_elected(store, may_take, waker(bell))?;
+        let id = store.id();
+        Ok((Self::Etcd(store), id))
+    }
+
+    #[cfg(not(feature = "etcd"))]
+    pub(super) fn open_elected(store: &Path, _: impl Fn() -> bool + Send + 'static, _: &Bell) -> Result<(Self, StoreId), Failure> {
+        Err(on_etcd::is_built(store).err().unwrap_or_else(|| Failure::failed("built without the store on etcd")))
+    }
+
     #[cfg(not(feature = "etcd"))]
     fn open_etcd(_: &Serve, name: &Path, _: &Bell) -> Result<(Self, StoreId), Failure> {
         Err(on_etcd::is_built(name).err().unwrap_or_else(|| Failure::failed("built without the store on etcd")))

@@ -10,14 +10,14 @@ use super::backups::Backups;
 use super::in_force::InForce;
 use super::kept::{Bell, Kept};
 use super::revoked::RevokedLog;
-use crate::execute::EXIT_FAILED;
+use crate::execute::{EXIT_FAILED, EXIT_UNAVAILABLE};
 use crate::local::Failure;
-use crate::server_control::{self, Answered, Logged};
+use crate::server_control::{self, Answered, Beside, Logged};
 use cistern_driver::{AUDIT, ConnectionId, ControlServer, Registry, Response, Stats, Token};
 use cistern_link::Instant;
 use cistern_server::store::BatchId;
 use cistern_server::{AdminLine, LineId, RETIRE_LINE, ROTATE_LINE, Server};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io;
 
 /// Who has asked by a line, and where the answer goes.
@@ -27,13 +27,25 @@ enum AskedBy {
     Wire(LineId),
 }
 
+/// What there is to say of the group; made when it is asked for.
+pub(super) type GroupView<'a> = &'a dyn Fn() -> Value;
+
 /// What answers need besides the server.
 pub(super) struct Around<'a> {
     pub(super) now: Instant,
     pub(super) stats: &'a Stats,
-    pub(super) store: &'a Kept,
     pub(super) in_force: &'a InForce,
+    pub(super) group: Option<GroupView<'a>>,
 }
+
+/// The server that is asked, and its store.
+pub(super) struct AskedCore<'a> {
+    pub(super) server: &'a mut Server,
+    pub(super) store: &'a Kept,
+}
+
+/// Who wants the group's lease handed over, and to whom.
+pub(super) type HandOver = (ConnectionId, Option<String>);
 
 /// The control socket, and what is asked on it or by ADMIN and not yet answered.
 pub(super) struct Operators {
@@ -41,33 +53,41 @@ pub(super) struct Operators {
     backups: Backups,
     /// Answers that wait for their batch.
     changes: Vec<(BatchId, AskedBy, String)>,
+    hand_over: Option<HandOver>,
 }
 
 impl Operators {
     pub(super) fn new(control: ControlServer, bell: Bell) -> Self {
-        Self { control, backups: Backups::new(bell), changes: Vec::new() }
+        Self { control, backups: Backups::new(bell), changes: Vec::new(), hand_over: None }
     }
 
     pub(super) fn register(&mut self, registry: &Registry) -> io::Result<()> {
         self.control.register(registry, 0)
     }
 
-    /// The control socket is ready.
-    pub(super) fn on_ready(&mut self, token: Token, server: &mut Server, around: &Around<'_>) {
-        let Self { control, backups, changes } = self;
+    /// The control socket is ready. Without a core the server stands by.
+    pub(super) fn on_ready(&mut self, token: Token, mut core: Option<AskedCore<'_>>, around: &Around<'_>) {
+        let Self { control, backups, changes, hand_over } = self;
         let mut answer = |asked, line: &str| {
             match server_control::logged(line) {
                 Some(Logged { line, reads: true }) => log::debug!("control socket: {line}"),
                 Some(Logged { line, reads: false }) => log::info!(target: AUDIT, "control socket: {line}"),
                 None => {}
             }
-            if let Some(dir) = server_control::backup_wanted(line) {
-                return match around.store.backup_source().and_then(|source| backups.begin(asked, dir, source)) {
+            if let Some(to) = server_control::hand_over_wanted(line) {
+                return match begin_hand_over(hand_over, (asked, to), around.group.is_some(), core.is_some()) {
                     Ok(()) => Response::Later,
                     Err(failure) => Response::Line(error(&failure)),
                 };
             }
-            match answered(server, around, AskedBy::Control(asked), line, changes) {
+            let Some(core) = &mut core else { return Response::Line(standby_answer(around, line)) };
+            if let Some(dir) = server_control::backup_wanted(line) {
+                return match core.store.backup_source().and_then(|source| backups.begin(asked, dir, source)) {
+                    Ok(()) => Response::Later,
+                    Err(failure) => Response::Line(error(&failure)),
+                };
+            }
+            match answered(core, around, AskedBy::Control(asked), line, changes) {
                 Some(line) => Response::Line(line),
                 None => Response::Later,
             }
@@ -76,23 +96,19 @@ impl Operators {
     }
 
     /// Executes what came by ADMIN, in the turn in which it came, so that its writes are in this turn's batch.
-    pub(super) fn take_lines(&mut self, server: &mut Server, around: &Around<'_>) {
-        while let Some(asked) = server.poll_line(around.now) {
-            let answer = match server_control::backup_wanted(&asked.line) {
-                Some(_) => Some(error(&Failure::new(
-                    "ON_ITS_HOST",
-                    EXIT_FAILED,
-                    "a backup is written by the server, on its host: ask for it there, through the control socket",
-                ))),
-                None => match server_control::of_own_key(server, around.now, asked.who, &asked.line) {
+    pub(super) fn take_lines(&mut self, mut core: AskedCore<'_>, around: &Around<'_>) {
+        while let Some(asked) = core.server.poll_line(around.now) {
+            let answer = match on_its_host(&asked.line) {
+                Some(failure) => Some(error(&failure)),
+                None => match server_control::of_own_key(core.server, around.now, asked.who, &asked.line) {
                     Some(done) => later(done, AskedBy::Wire(asked.id), &mut self.changes),
-                    None => answered(server, around, AskedBy::Wire(asked.id), &asked.line, &mut self.changes),
+                    None => answered(&mut core, around, AskedBy::Wire(asked.id), &asked.line, &mut self.changes),
                 },
             };
             // What waits has changed something; of the rest an eviction has, if it was done.
             note(&asked, answer.as_ref().is_none_or(|answer| answer.starts_with(r#"{"ok""#)));
             if let Some(answer) = answer {
-                server.line_answered(around.now, asked.id, answer);
+                core.server.line_answered(around.now, asked.id, answer);
             }
         }
     }
@@ -131,9 +147,72 @@ fn note(asked: &AdminLine, done: bool) {
     }
 }
 
+/// A hand-over, and the end of a core.
+impl Operators {
+    /// Who wants the group's lease handed over, if somebody does.
+    pub(super) const fn take_hand_over(&mut self) -> Option<HandOver> {
+        self.hand_over.take()
+    }
+
+    /// Tells who has asked for that what came of it.
+    pub(super) fn handed_over(&mut self, asked: ConnectionId, came: Result<Value, Failure>) {
+        let line = match came {
+            Ok(value) => json!({ "ok": value }),
+            Err(failure) => json!({ "error": failure }),
+        };
+        // Who asked may be gone; the log has it.
+        self.control.push(asked, &line.to_string());
+    }
+
+    /// The core has ended before what these wait for was durable.
+    pub(super) fn core_ended(&mut self) {
+        let failure = Failure::new(
+            "NOT_SERVING",
+            EXIT_UNAVAILABLE,
+            "the server stopped serving before the change was durable: ask the one that serves whether it was done",
+        );
+        for (_, asked, _) in self.changes.drain(..) {
+            if let AskedBy::Control(connection) = asked {
+                self.control.push(connection, &error(&failure));
+            }
+        }
+    }
+}
+
+fn begin_hand_over(pending: &mut Option<HandOver>, wanted: HandOver, in_group: bool, serves: bool) -> Result<(), Failure> {
+    let refused = |code, what| Err(Failure::new(code, EXIT_FAILED, what));
+    match (in_group, serves) {
+        (false, _) => refused("NO_GROUP", "this server has no group (cisternd --group), so nobody can take over from it"),
+        (true, false) => refused("NOT_SERVING", "this server stands by: ask the one that serves, on its host"),
+        (true, true) if pending.is_some() => refused("BUSY", "the lease is being handed over already"),
+        (true, true) => {
+            *pending = Some(wanted);
+            Ok(())
+        }
+    }
+}
+
+/// Why a line is not answered over the network, if it is not.
+fn on_its_host(line: &str) -> Option<Failure> {
+    let refused = |what| Some(Failure::new("ON_ITS_HOST", EXIT_FAILED, what));
+    if server_control::backup_wanted(line).is_some() {
+        return refused("a backup is written by the server, on its host: ask for it there, through the control socket");
+    }
+    server_control::hand_over_wanted(line)
+        .and_then(|_| refused("a server hands over when it is asked on its host, through the control socket: this session ends with it"))
+}
+
+/// The answer of a server that stands by.
+fn standby_answer(around: &Around<'_>, line: &str) -> String {
+    if server_control::settings_wanted(line) {
+        return json!({ "ok": around.in_force.rows() }).to_string();
+    }
+    server_control::standby_answer(around.group.map(|view| view()), &around.stats.read(), line)
+}
+
 /// The answer to a line; `None`: it is told when what it changed is durable.
 fn answered(
-    server: &mut Server,
+    core: &mut AskedCore<'_>,
     around: &Around<'_>,
     asked: AskedBy,
     line: &str,
@@ -142,7 +221,8 @@ fn answered(
     if server_control::settings_wanted(line) {
         return Some(json!({ "ok": around.in_force.rows() }).to_string());
     }
-    later(server_control::answer(server, around.now, &around.stats.read(), around.store.stats(), line), asked, changes)
+    let beside = Beside { driver: &around.stats.read(), store: core.store.stats(), group: around.group };
+    later(server_control::answer(core.server, around.now, &beside, line), asked, changes)
 }
 
 /// The answer, if it waits for no batch.

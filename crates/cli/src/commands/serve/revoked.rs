@@ -18,7 +18,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[derive(Debug)]
 pub(super) struct RevokedLog {
     file: Option<RevokedFile>,
-    /// It has all that the store had at the start.
+    /// It has all that the store had when the server started.
     united: bool,
 }
 
@@ -33,8 +33,9 @@ impl RevokedLog {
         Ok(Self { file, united: false })
     }
 
-    /// Tells the server, before its first turn.
-    pub(super) fn tell(&self, server: &mut Server, now: Instant) {
+    /// Tells a server, before its first turn.
+    pub(super) fn tell(&mut self, server: &mut Server, now: Instant) {
+        self.united = false;
         if let Some(file) = &self.file {
             server.know_revoked(now, file.keys().iter().map(|(key, _)| *key.as_bytes()));
         }

@@ -53,7 +53,7 @@ impl Sealing {
     /// There is no room for a thread, or no randomness.
     pub(super) fn start(
         keys: &ServerKeys,
-        state: &Path,
+        in_force: &Arc<KeysInForce>,
         log: Option<&KeySink>,
         server: Server,
         bell: &Bell,
@@ -73,13 +73,8 @@ impl Sealing {
             .map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, format!("no key of this start without randomness: {e}")))?;
         let mut server = server.sealed(&public, StartKey::from_bytes(start), Cipher::default());
         server.set_roster(now, roster_of(&keys.pinned));
-        let in_force = Arc::new(KeysInForce { dir: state.to_owned(), state: Mutex::new((keys.pinned.clone(), None)) });
-        Ok((Self { workers, in_force, operator: keys.operator }, server))
-    }
-
-    /// The keys of the running server, for whoever has them read again.
-    pub(super) fn in_force(&self) -> Arc<KeysInForce> {
-        Arc::clone(&self.in_force)
+        in_force.begin(keys);
+        Ok((Self { workers, in_force: Arc::clone(in_force), operator: keys.operator }, server))
     }
 
     /// Takes up what was read again.
@@ -135,6 +130,16 @@ pub(super) struct KeysInForce {
 }
 
 impl KeysInForce {
+    /// Those of a state directory, with which nothing has started yet.
+    pub(super) fn new(dir: &Path, keys: &ServerKeys) -> Arc<Self> {
+        Arc::new(Self { dir: dir.to_owned(), state: Mutex::new((keys.pinned.clone(), None)) })
+    }
+
+    /// A server starts with these.
+    fn begin(&self, keys: &ServerKeys) {
+        *self.state() = (keys.pinned.clone(), None);
+    }
+
     /// Reads them again, however long that takes. What is not to be taken changes nothing.
     pub(super) fn reload(&self) {
         let stay = |what: &dyn Display| log::error!("server: SIGHUP: {what}; keys and roster stay as they were");

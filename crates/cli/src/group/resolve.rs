@@ -2,9 +2,10 @@
 //!
 //! Decides that a group starts although the names of some members cannot be found yet. A thread of its own: a name server may take its time.
 
-use crate::group::{GroupList, PEER_PORT};
+use super::GroupList;
 use crate::local::Failure;
 use cistern_driver::Handle;
+use cistern_flease::Node;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -15,13 +16,25 @@ const RETRY: Duration = Duration::from_secs(2);
 const PERIOD: Duration = Duration::from_secs(60);
 
 /// Where a member was found.
-pub(super) struct Found {
-    pub(super) member: u8,
-    pub(super) address: SocketAddr,
+pub(crate) struct Found {
+    member: u8,
+    address: SocketAddr,
 }
 
-/// Looks for all members but `me`, at addresses of the family of `ours`, as long as somebody listens.
-pub(super) fn look_for_others(group: GroupList, me: u8, ours: SocketAddr) -> Result<(Receiver<Found>, Sender<Handle>), Failure> {
+impl Found {
+    /// Tells a member's node.
+    pub(crate) fn tell(self, node: &mut Node, group: &GroupList) {
+        let Self { member, address } = self;
+        log::info!("{}: at {address}", group.members()[usize::from(member)]);
+        node.set_address(member, address);
+    }
+}
+
+/// Looks for all members but `me`, at addresses of the family of `ours`, as long as somebody listens; begins when it is given the loop to wake.
+///
+/// # Errors
+/// The system has no thread to spare.
+pub(crate) fn look_for_others(group: GroupList, me: u8, ours: SocketAddr) -> Result<(Receiver<Found>, Sender<Handle>), Failure> {
     let (tell, found) = channel();
     let (give, given) = channel::<Handle>();
     let look = move || {
@@ -30,7 +43,7 @@ pub(super) fn look_for_others(group: GroupList, me: u8, ours: SocketAddr) -> Res
         loop {
             let mut lacking = false;
             for (place, name) in group.members().iter().enumerate().filter(|(place, _)| *place != usize::from(me)) {
-                let resolved = name.resolve(Some(PEER_PORT)).map_err(|e| e.to_string());
+                let resolved = name.resolve(Some(group.port())).map_err(|e| e.to_string());
                 let fitting = resolved.and_then(|found| {
                     let fits = |address: &SocketAddr| address.is_ipv4() == ours.is_ipv4();
                     found.into_iter().find(fits).ok_or_else(|| format!("{name}: no address of the family of {ours}"))

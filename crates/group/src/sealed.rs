@@ -1,31 +1,28 @@
-//! A member's datagrams, sealed with the keys of the list, or in clear.
+//! A member's datagrams, sealed with the keys of the group's list, or in clear.
 //!
-//! Decides: which key is this host's, that a member with keys takes and sends nothing in clear, and what its log says of what does not open.
-//! Place: between the loop and the [`Node`], which sees what was opened. Leaves to others: the sealing (`cistern_seal::group`).
+//! Decides that a member with keys takes and sends nothing of the group in clear, and whose address is told of when something does not open.
+//! Place: between the driver and the [`Node`], which sees what was opened. Leaves to others: the sealing (`cistern_seal::group`), whose the keys are.
 
-use crate::execute::EXIT_FAILED;
-use crate::group::GroupList;
-use crate::local::Failure;
-use cistern_credentials::Places;
-use cistern_driver::seed;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use cistern_flease::{Member, Node, receiver_of};
 use cistern_link::{Instant, Machine, Path};
 use cistern_seal::GroupSealer;
 use cistern_seal::group::{AROUND, Opened, Unopened};
-use std::collections::VecDeque;
-use std::ops::{Deref, DerefMut};
-use std::path;
-use std::time::Duration;
+use core::ops::{Deref, DerefMut};
+use core::time::Duration;
 
 /// Most greetings that wait; beyond, strangers come again.
 const GREETINGS_MAX: usize = 64;
 
 /// A node, and what seals its datagrams, if its group has keys.
-pub(super) struct SealedNode {
+#[derive(Debug)]
+pub struct SealedNode {
     node: Node,
     sealing: Option<Seals>,
 }
 
+#[derive(Debug)]
 struct Seals {
     sealer: GroupSealer,
     greetings: VecDeque<(Path, Vec<u8>)>,
@@ -36,29 +33,28 @@ struct Seals {
 }
 
 impl SealedNode {
-    /// With the keys of the list and this host's, if the list has keys.
-    ///
-    /// # Errors
-    /// There is no key here, it is not the one that the list has, or the list cannot be used.
-    pub(super) fn new(node: Node, group: &GroupList, me: Member, key: Option<&path::Path>) -> Result<Self, Failure> {
-        if group.keys().is_empty() {
-            return Ok(Self { node, sealing: None });
-        }
-        let none = || Failure::new("NO_KEY", EXIT_FAILED, "the list has keys, and there is none here; `cistern key new` makes one");
-        let own = Places::of_this_process(key).find()?.ok_or_else(none)?;
-        let boot = seed().map_err(|e| Failure::failed(e.to_string()))?;
-        let boot = boot.first_chunk().copied().expect("a seed is longer");
-        let sealer = GroupSealer::new(&own.key, me, group.keys().to_vec(), boot).map_err(|e| {
-            let member = &group.members()[usize::from(me)];
-            Failure::new("KEYS", EXIT_FAILED, format!("{e} ({member} here, key {})", own.place.key_path().display()))
-        })?;
+    /// In clear.
+    #[must_use]
+    pub const fn in_clear(node: Node) -> Self {
+        Self { node, sealing: None }
+    }
+
+    /// With what seals its datagrams from now on, and opens those of others.
+    #[must_use]
+    pub fn sealed(self, sealer: GroupSealer) -> Self {
         let (greetings, text, unopened, untold) = Default::default();
-        Ok(Self { node, sealing: Some(Seals { sealer, greetings, text, unopened, untold }) })
+        Self { sealing: Some(Seals { sealer, greetings, text, unopened, untold }), ..self }
     }
 
     /// The next member from whose address something came that does not open, once for each.
-    pub(super) fn poll_unopened(&mut self) -> Option<Member> {
+    pub fn poll_unopened(&mut self) -> Option<Member> {
         self.sealing.as_mut()?.untold.pop_front()
+    }
+
+    /// Whether a datagram is one between members, of this group or another.
+    #[must_use]
+    pub fn is_between_members(datagram: &[u8]) -> bool {
+        datagram.starts_with(&cistern_seal::group::MAGIC) || receiver_of(datagram).is_some()
     }
 }
 

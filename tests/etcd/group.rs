@@ -1,0 +1,159 @@
+//! Whole-system tests of a group of servers on three etcds: who serves is killed, stopped, asked to hand over, restarted; holders keep their locks.
+
+use cistern_testkit::{CISTERN, Etcds, GroupHolder, ServerGroup, command, eventually, said};
+use std::fs;
+use std::process::Output;
+
+/// A lease that outlasts a take-over on a machine that has much else to do.
+const LEASE: [&str; 2] = ["--lease", "10s"];
+
+fn admin(group: &ServerGroup, server: usize, args: &[&str]) -> Output {
+    let control = group.control(server);
+    let args = [&["admin"], args, &["--control", control.to_str().unwrap()]].concat();
+    command(CISTERN, &args).output().unwrap()
+}
+
+#[test]
+fn a_standby_takes_over_from_a_killed_server_and_no_holder_is_stopped() {
+    let Some(etcds) = Etcds::start(3, &[]) else { return };
+    let mut group = ServerGroup::start(&etcds, 3, &LEASE);
+    let first = group.serving(&[]);
+    let text = group.dir().join("text");
+    fs::write(&text, "before").unwrap();
+    group.ok(&["put", text.to_str().unwrap(), "/file"]);
+    let mut holder = group.holder("/job");
+    let token = holder.goes_on();
+    group.kill(first);
+    let second = group.serving(&[first]);
+    assert_eq!(holder.goes_on(), token);
+    assert_eq!(group.ok(&["cat", "/file"]), "before");
+    group.ok(&["lock", "/other", "--wait", "30s", "--", "true"]);
+    // Who was killed comes back as a standby, and takes over in its turn.
+    group.start_server(first);
+    group.takes_part(first);
+    group.kill(second);
+    group.serving(&[second]);
+    assert_eq!(holder.goes_on(), token);
+    drop(holder);
+    let next = group.ok(&["lock", "/job", "--wait", "60s", "--", "sh", "-c", "echo $CISTERN_TOKEN"]);
+    assert!(next.trim().parse::<u64>().unwrap() > token, "tokens grow over servers");
+}
+
+#[test]
+fn a_server_that_stood_still_is_replaced_and_stands_by_when_it_goes_on() {
+    let Some(etcds) = Etcds::start(3, &[]) else { return };
+    let group = ServerGroup::start(&etcds, 3, &LEASE);
+    let first = group.serving(&[]);
+    let mut holder = group.holder("/job");
+    let token = holder.goes_on();
+    group.pause(first, true);
+    let second = group.serving(&[first]);
+    assert_eq!(holder.goes_on(), token);
+    group.pause(first, false);
+    eventually("it stands by", || (group.status(first)["group"]["role"] == "standby").then_some(()));
+    let shown = group.status(first);
+    assert_eq!((shown["group"]["serves"].as_str(), shown["serving"].as_bool()), (Some(group.name(second)), Some(false)));
+    let refused = admin(&group, first, &["sessions"]);
+    assert!(refused.status.code() == Some(69) && said(&refused).contains("stands by"), "{}", said(&refused));
+    group.ok(&["lock", "/other", "--wait", "30s", "--", "true"]);
+    assert_eq!((holder.goes_on(), group.serves(second)), (token, true));
+}
+
+#[test]
+fn servers_with_a_key_each_take_over_from_each_other_and_their_agents_follow() {
+    let Some(etcds) = Etcds::start(3, &[]) else { return };
+    let mut group = ServerGroup::sealed(&etcds, 3, &LEASE);
+    let first = group.serving(&[]);
+    let mut holder = group.holder("/job");
+    let token = holder.goes_on();
+    group.kill(first);
+    let second = group.serving(&[first]);
+    assert_eq!(holder.goes_on(), token);
+    group.start_server(first);
+    group.takes_part(first);
+    group.kill(second);
+    let third = group.serving(&[second]);
+    assert_eq!(holder.goes_on(), token);
+    group.ok(&["lock", "/other", "--wait", "30s", "--", "true"]);
+    assert!(group.status(third)["group"]["members"].as_array().unwrap().iter().all(|member| member["trouble"].is_null()));
+}
+
+#[test]
+fn in_a_rolling_restart_no_command_is_stopped() {
+    let Some(etcds) = Etcds::start(3, &[]) else { return };
+    let mut group = ServerGroup::start(&etcds, 3, &LEASE);
+    let first = group.serving(&[]);
+    let mut holders: Vec<(GroupHolder, u64)> = (0..8)
+        .map(|host| {
+            let mut holder = group.holder(&format!("/job-{host}"));
+            let token = holder.goes_on();
+            (holder, token)
+        })
+        .collect();
+    for standby in (0..3).filter(|server| *server != first) {
+        assert_eq!(group.end(standby), Some(0));
+        group.start_server(standby);
+        group.takes_part(standby);
+    }
+    let to = (first + 1) % 3;
+    let named = group.name(to).to_owned();
+    eventually("it hands over", || {
+        // It refuses as long as it has not heard of the other one, which has just started.
+        let done = admin(&group, first, &["hand-over", "--to", &named]);
+        done.status.success().then_some(())
+    });
+    assert_eq!(group.serving(&[first]), to);
+    assert_eq!(group.end(first), Some(0));
+    group.start_server(first);
+    group.takes_part(first);
+    // Who serves may be asked to end as it is: it hands over first.
+    assert_eq!(group.end(to), Some(0));
+    group.serving(&[to]);
+    for (holder, token) in &mut holders {
+        assert_eq!(holder.goes_on(), *token);
+    }
+}
+
+#[test]
+fn without_a_quorum_of_etcd_who_serves_goes_on_and_nobody_takes_over() {
+    let Some(mut etcds) = Etcds::start(3, &[]) else { return };
+    let mut group = ServerGroup::start(&etcds, 3, &LEASE);
+    let first = group.serving(&[]);
+    let mut holder = group.holder("/job");
+    let token = holder.goes_on();
+    for at in 0..2 {
+        etcds.kill(at);
+    }
+    eventually("the standbys notice", || {
+        (0..3).filter(|server| *server != first).all(|server| group.log(server).contains("the store does not answer")).then_some(())
+    });
+    assert_eq!((group.serves(first), holder.goes_on()), (true, token));
+    // Nobody can follow now: whoever is elected could not have the store.
+    group.kill(first);
+    for at in 0..2 {
+        etcds.run(at);
+    }
+    group.serving(&[first]);
+    group.ok(&["lock", "/other", "--wait", "60s", "--", "true"]);
+}
+
+#[test]
+fn what_is_no_group_is_refused() {
+    let Some(etcds) = Etcds::start(1, &[]) else { return };
+    let store = etcds.store("none");
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().to_str().unwrap();
+    let refused = |args: &[&str]| {
+        let output = command(cistern_testkit::CISTERND, &[args, &["--insecure", "--state", state]].concat()).output().unwrap();
+        (output.status.code(), said(&output))
+    };
+    for (args, code, word) in [
+        (&["--group", "127.0.0.1:0,127.0.0.2:0", "--store", dir.path().to_str().unwrap()][..], 2, "on etcd"),
+        (&["--group", "127.0.0.1:1,127.0.0.1:2", "--store", &store], 2, "--me"),
+        (&["--group", "127.0.0.1:0", "--store", &store], 66, "there is no store"),
+        (&["--group", "a b,c", "--store", &store], 2, "--group"),
+    ] {
+        let (status, said) = refused(args);
+        assert!(status == Some(code) && said.contains(word), "{args:?}: {said}");
+    }
+}
