@@ -29,6 +29,7 @@ const SERVER: Picture = Picture {
     machine: ("Server", "server"),
     parts: &[
         ("gate", &[]),
+        ("failovers", &["sessions"]),
         ("sessions", &["transport", "requests", "principals", "store"]),
         ("requests", &["store"]),
         ("namespace", &["principals", "store"]),

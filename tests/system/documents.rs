@@ -38,7 +38,7 @@ const NOT_RUN: [(&str, &str); 12] = [
 const DAEMONS: [&str; 3] = ["cisternd -", "cistern agent run", "cistern-netfault --server"];
 
 /// Commands that stay until they are ended, and look on.
-const WATCHERS: [&str; 3] = ["cistern member", "cistern agent top", "cistern leader --follow"];
+const WATCHERS: [&str; 4] = ["cistern member", "cistern agent top", "cistern leader --follow", "cistern top"];
 
 /// A line to be carried out, and where it stands.
 struct Line {
@@ -53,7 +53,7 @@ fn every_block_of_commands_in_the_documents_runs() {
     for document in documents() {
         let name = document.strip_prefix(root).unwrap().display().to_string();
         // The manual's pages are about a server that runs.
-        let server = ["cisternd init --new-cluster ./store", "cisternd --store ./store --metrics 9311"];
+        let server = ["cisternd init --new-cluster ./store", "cisternd --store ./store --http 9311"];
         let server = server.map(|text| Line { text: text.to_owned(), place: "before the document".to_owned() });
         let before = if ["README.md", "docs/start.md"].contains(&name.as_str()) { Vec::new() } else { Vec::from(server) };
         let block = lines_of(&fs::read_to_string(&document).unwrap(), &name);

@@ -221,9 +221,9 @@ fn commands_that_wait_for_their_turn_report_a_closed_port_at_once_too() {
 #[test]
 fn server_metrics_and_commands_take_a_host_name() {
     let mut user = User::new();
-    let ready = user.start(CISTERND, &["--volatile", "--new-cluster", "--insecure", "--listen", "localhost:0", "--metrics", "localhost:0"]);
+    let ready = user.start(CISTERND, &["--volatile", "--new-cluster", "--insecure", "--listen", "localhost:0", "--http", "localhost:0"]);
     let listen = ready["listen"].as_array().unwrap();
-    assert!(!listen.is_empty() && ready["metrics"].is_string(), "{ready}");
+    assert!(!listen.is_empty() && ready["http"].is_string(), "{ready}");
     for address in listen {
         let address: std::net::SocketAddr = address.as_str().unwrap().parse().unwrap();
         assert!(address.ip().is_loopback(), "{ready}");
@@ -241,8 +241,8 @@ fn what_is_no_address_is_the_same_error_everywhere() {
     user.settings("[client]\nserver = \"http://meta\"\n");
     for (program, args) in [
         (CISTERND, &["--volatile", "--listen", "http://meta"][..]),
-        (CISTERND, &["--volatile", "--insecure", "--listen", "127.0.0.1:0", "--metrics", "http://meta"]),
-        (CISTERND, &["--volatile", "--insecure", "--listen", "127.0.0.1:0", "--metrics", "localhost"]),
+        (CISTERND, &["--volatile", "--insecure", "--listen", "127.0.0.1:0", "--http", "http://meta"]),
+        (CISTERND, &["--volatile", "--insecure", "--listen", "127.0.0.1:0", "--http", "localhost"]),
         (CISTERN, &["ls", "--config", "/dev/null", "--server", "http://meta"]),
         (CISTERN, &["ls"]),
     ] {

@@ -7,7 +7,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::Command;
 
 /// Sends bytes to the port, and gives all that comes back.
-fn exchange(address: SocketAddr, request: &[u8]) -> String {
+pub(crate) fn exchange(address: SocketAddr, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(request).unwrap();
@@ -118,8 +118,8 @@ fn check_histograms(samples: &BTreeMap<String, f64>, types: &BTreeMap<String, St
 }
 
 fn with_metrics() -> (Server, SocketAddr) {
-    let server = Server::with(&["--metrics", "0"]);
-    let address: SocketAddr = server.process.ready["metrics"].as_str().unwrap().parse().unwrap();
+    let server = Server::with(&["--http", "0"]);
+    let address: SocketAddr = server.process.ready["http"].as_str().unwrap().parse().unwrap();
     assert!(address.ip().is_loopback(), "a port alone is on loopback");
     (server, address)
 }
@@ -183,7 +183,7 @@ fn whoever_sends_nonsense_or_nothing_to_the_port_is_refused_and_the_next_is_serv
     let (server, address) = with_metrics();
     let long = format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(20_000));
     for (request, status) in [
-        (&b"GET / HTTP/1.1\r\n\r\n"[..], "404"),
+        (&b"GET /elsewhere HTTP/1.1\r\n\r\n"[..], "404"),
         (b"DELETE /metrics HTTP/1.1\r\n\r\n", "405"),
         (b"\x16\x03\x01\x02\x00\r\n\r\n", "400"),
         (b"GET /metrics HTTP/9\r\n\r\n", "400"),
@@ -258,18 +258,14 @@ fn an_address_in_use_is_told_by_name() {
     let address = taken.local_addr().unwrap().to_string();
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("server");
-    let args = ["--volatile", "--insecure", "--listen", "127.0.0.1:0", "--state", state.to_str().unwrap(), "--metrics", &address];
+    let args = ["--volatile", "--insecure", "--listen", "127.0.0.1:0", "--state", state.to_str().unwrap(), "--http", &address];
     let output = cistern_testkit::command(cistern_testkit::CISTERND, &args).output().unwrap();
-    assert!(
-        output.status.code() == Some(1) && said(&output).contains(&address) && said(&output).contains("--metrics"),
-        "{}",
-        said(&output)
-    );
+    assert!(output.status.code() == Some(1) && said(&output).contains(&address) && said(&output).contains("--http"), "{}", said(&output));
 }
 
 #[test]
 fn what_was_removed_is_not_counted_as_memory() {
-    let server = Server::with(&["--metrics", "0"]);
+    let server = Server::with(&["--http", "0"]);
     let agent = Agent::start(&server, "A");
     let mut line = agent.line();
     for n in 0..300 {
@@ -280,7 +276,7 @@ fn what_was_removed_is_not_counted_as_memory() {
         line.ok(serde_json::json!({ "op": "rmdir", "path": format!("/d{n}") }));
         line.ok(serde_json::json!({ "op": "unlink", "path": format!("/f{n}"), "force": false }));
     }
-    let address = server.process.ready["metrics"].as_str().unwrap().parse().unwrap();
+    let address = server.process.ready["http"].as_str().unwrap().parse().unwrap();
     let samples = parse(&scrape(address));
     assert!(samples["cistern_memory_objects"] < 20.0, "{} objects", samples["cistern_memory_objects"]);
     assert!(samples["cistern_memory_blocks"] < 20.0, "{} blocks", samples["cistern_memory_blocks"]);

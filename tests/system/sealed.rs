@@ -52,7 +52,7 @@ impl Sealed {
 
     /// Its sessions outlive it, and it has metrics.
     fn durable() -> Self {
-        Self::serving(|store| ["--store", store, "--lease", "5s", "--metrics", "0"].map(str::to_owned).to_vec(), |_, _| ())
+        Self::serving(|store| ["--store", store, "--lease", "5s", "--http", "0"].map(str::to_owned).to_vec(), |_, _| ())
     }
 
     fn serving(args: impl FnOnce(&str) -> Vec<String>, prepare: impl FnOnce(&mut Command, &Path)) -> Self {
@@ -86,7 +86,7 @@ impl Sealed {
 
     /// A sample of its metrics.
     fn metric(&self, name: &str) -> u64 {
-        let text = scrape(self.server.ready["metrics"].as_str().unwrap().parse().unwrap());
+        let text = scrape(self.server.ready["http"].as_str().unwrap().parse().unwrap());
         let sample = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         sample.unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
     }

@@ -40,6 +40,7 @@ mod server_key;
 mod settings;
 mod stat;
 mod status;
+mod top;
 mod touch;
 mod truncate;
 mod trust;
@@ -159,6 +160,7 @@ commands! {
     #[command(subcommand)]
     Realm(realm::Realm),
     Status(status::ServerStatus),
+    Top(top::TopOfServer),
     Peer(peer::Peer),
     Ping(ping::Ping),
     #[command(subcommand)]

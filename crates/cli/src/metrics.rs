@@ -1,4 +1,4 @@
-//! Metrics: the figures of a running server for those who watch it over time.
+//! The HTTP port: the figures of a running server for those who watch it over time, and a page for those who look at it now.
 //!
 //! Decides: how a figure becomes a family of samples, once, for the Prometheus text format and for `cistern admin stats` alike.
 //! Place in the walk: beside it. The server's thread only copies its counters when somebody asks; everything else happens in the
@@ -9,14 +9,17 @@
 //! | `families` | which metrics there are: names, help, values |
 //! | `text` | the text format |
 //! | `http` | the port: what is answered to whom, and how long anybody may take |
+//! | `page` | the page, its files, and who may have it |
 //! | `process` | what the system says of this process |
 //!
 //! Invariant: a scrape costs the server's loop one copy of some tens of kilobytes, whatever the number of sessions, locks and objects;
-//! without scrapes metrics cost one look at a flag in a turn.
-//! Leaves to others: what is counted (`cistern_server::stats`, `cistern_driver::stats`).
+//! without scrapes metrics cost one look at a flag in a turn. The page costs a bounded number of rows more, at most twice a second, however
+//! many look at it.
+//! Leaves to others: what is counted (`cistern_server::stats`, `cistern_driver::stats`), what is seen (`cistern_server::overview`).
 
 mod families;
 mod http;
+mod page;
 mod process;
 #[cfg(test)]
 mod tests;
@@ -26,7 +29,7 @@ pub(crate) use families::{all, as_json};
 pub(crate) use http::{Port, Publisher};
 
 use cistern_driver::stats::Counts;
-use cistern_server::Figures;
+use cistern_server::{Figures, Overview};
 use cistern_store::CommitStats;
 
 /// Everything that is known of a server at one moment.
@@ -38,6 +41,8 @@ pub(crate) struct Snapshot {
     pub(crate) driver: Counts,
     /// The store's, if it is in a directory.
     pub(crate) store: Option<CommitStats>,
+    /// What is to be seen of the tables, for who asks for the page.
+    pub(crate) overview: Option<Overview>,
 }
 
 /// What a family's values are.

@@ -1,6 +1,6 @@
 //! The server's control socket: what an operator can ask, and the commands that ask it.
 //!
-//! Decides: the lines on it. A request is `{"op": "status"}`, `{"op": "sessions"}`, `{"op": "stats"}`, `{"op": "settings"}`, `{"op": "backup", "dir": "…"}`
+//! Decides: the lines on it. A request is `{"op": "status"}`, `{"op": "sessions"}`, `{"op": "stats"}`, `{"op": "overview"}`, `{"op": "settings"}`, `{"op": "backup", "dir": "…"}`
 //! `{"op": "hand_over", "to": "…"}` or `{"op": "evict", "agent": "…"}`; of principals `agents`, `add`, `rename`, `revoke`, `quota` and `grant` (`principals`), of joining `invite`, `invites`, `withdraw_invite` and `admit` (`invites`). The answer is `{"ok": …}`
 //! or `{"error": {"code", "message", "exit"}}`; of a change that is kept, when it is durable. Who may ask is who may open the socket (mode 0600): an operator is told from an agent by the file system, not by the wire.
 //! Place in the walk: a guest of the server's loop (`serve`), so an answer shows one instant.
@@ -17,6 +17,7 @@ pub(crate) use own_key::of_own_key;
 use crate::execute::{EXIT_FAILED, EXIT_UNAVAILABLE};
 use crate::local::{Failure, micros, millis};
 use crate::metrics::{self, Snapshot};
+use crate::overview::OverviewReport;
 use crate::text::{Blob, Text};
 use cistern_driver::stats::Counts;
 use cistern_link::Instant;
@@ -43,6 +44,8 @@ enum ControlRequest {
     Sessions {},
     /// Every figure, as the metrics have it.
     Stats {},
+    /// Some rows of each table, as the page has them.
+    Overview {},
     /// The settings in force, with their sources.
     Settings {},
     /// A copy of the store in this directory; answered when it is whole.
@@ -176,9 +179,9 @@ pub(crate) struct Logged {
 
 /// A line, if it is a request.
 pub(crate) fn logged(line: &str) -> Option<Logged> {
-    use ControlRequest::{Agents, Invites, Sessions, Settings, Stats, Status};
+    use ControlRequest::{Agents, Invites, Overview, Sessions, Settings, Stats, Status};
     let request = serde_json::from_str::<ControlRequest>(line).ok()?;
-    let reads = matches!(request, Status {} | Sessions {} | Stats {} | Settings {} | Agents {} | Invites {});
+    let reads = matches!(request, Status {} | Sessions {} | Stats {} | Overview {} | Settings {} | Agents {} | Invites {});
     let mut fields: Map<String, Value> = serde_json::from_str(line).ok()?;
     fields.remove("secret");
     let line = Printable(&Value::Object(fields).to_string()).to_string();
@@ -212,8 +215,12 @@ pub(crate) fn answer(server: &mut Server, now: Instant, beside: &Beside<'_>, lin
         }
         Ok(ControlRequest::Sessions {}) => Ok(sessions_of(server, now)),
         Ok(ControlRequest::Stats {}) => {
-            let snapshot = Snapshot { figures: server.figures(now), driver: *beside.driver, store: beside.store };
+            let snapshot = Snapshot { figures: server.figures(now), driver: *beside.driver, store: beside.store, overview: None };
             Ok(metrics::as_json(&metrics::all(&snapshot)))
+        }
+        Ok(ControlRequest::Overview {}) => {
+            let snapshot = Snapshot { figures: server.figures(now), driver: *beside.driver, store: beside.store, overview: None };
+            Ok(json!(OverviewReport::new(&snapshot, server.overview(now))))
         }
         Ok(ControlRequest::Backup { .. } | ControlRequest::HandOver { .. } | ControlRequest::Settings {}) => {
             Err(Failure::usage("this is not answered here"))
@@ -224,7 +231,7 @@ pub(crate) fn answer(server: &mut Server, now: Instant, beside: &Beside<'_>, lin
             value
         }),
         Err(e) => Err(Failure::usage(format!(
-            "not a request: {e}; there are status, sessions, stats, settings, backup, hand_over, evict, agents, add, rename, revoke, quota, grant, invite, \
+            "not a request: {e}; there are status, sessions, stats, overview, settings, backup, hand_over, evict, agents, add, rename, revoke, quota, grant, invite, \
              invites, withdraw_invite, admit"
         ))),
     };
@@ -375,7 +382,7 @@ fn find_agent(rows: &[SessionRow], whom: &str) -> Result<AgentId, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cistern_wire::SessionId;
+    use cistern_wire::{Handle, SessionId};
     use std::net::SocketAddr;
     use std::time::Duration;
 
@@ -384,6 +391,7 @@ mod tests {
             session: SessionId(u64::from(agent)),
             agent: AgentId([agent; 16]),
             incarnation: 1,
+            handle: Handle(1),
             label: label.as_bytes().into(),
             address: SocketAddr::from(([127, 0, 0, 1], 4_000)),
             standing: "good",

@@ -39,6 +39,12 @@ pub enum AddressError {
 }
 
 impl Address {
+    /// The host as it was given, without brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
     /// The same, with this port if it names none.
     #[must_use]
     pub fn with_port(&self, default_port: u16) -> Self {

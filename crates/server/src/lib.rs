@@ -12,6 +12,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod failovers;
 mod gate;
 mod ids;
 mod lines;
@@ -35,12 +36,12 @@ pub mod store;
 pub use config::{Config, ConfigError};
 pub use lines::LineId;
 pub use locks::LockCounts;
+pub use overview::{DemandRow, FailoverEnd, FailoverRow, LockUser, LockedObject, Overview};
 pub use scheduler::WorkCounts;
 pub use server::admin::{AdminLine, RETIRE_LINE, ROTATE_LINE};
 pub use server::join_session::ServerRoster;
 pub use server::joining::{Joined, NewInvite};
-pub use server::status;
-pub use server::{Identity, Server};
+pub use server::{Identity, Server, overview, status};
 pub use sessions::standing::Cause;
 pub use stats::{Dropped, Stats};
 pub use status::{Figures, GraceStatus, PrincipalRow, SessionRow, Status, Used};

@@ -126,7 +126,7 @@ struct Restarts {
 
 impl Restarts {
     fn new(way: Way, count: usize) -> Result<Self, Trouble> {
-        let server = Server::kept(way != Way::Plain, &["--lease", "2s", "--max-sessions", "40000", "--metrics", "127.0.0.1:0"]);
+        let server = Server::kept(way != Way::Plain, &["--lease", "2s", "--max-sessions", "40000", "--http", "127.0.0.1:0"]);
         let keys: Vec<_> = (0..count.div_ceil(PER_KEY)).map(|number| server.admit(&format!("host-{number}"))).collect();
         let keys_of = |number: usize| {
             let SealedBy { agent, server } = keys.get(number / PER_KEY)?.clone()?;
@@ -211,7 +211,7 @@ fn restart(server: &mut Server) -> (Instant, Instant) {
 /// How many sessions were resumed since it was started.
 fn resumed(server: &Server) -> Result<u64, Trouble> {
     let without = || Trouble::Host { who: CISTERND, what: "does not tell how many have resumed" };
-    let address: SocketAddr = server.process.ready["metrics"].as_str().and_then(|text| text.parse().ok()).ok_or_else(without)?;
+    let address: SocketAddr = server.process.ready["http"].as_str().and_then(|text| text.parse().ok()).ok_or_else(without)?;
     let mut stream = TcpStream::connect(address).map_err(Trouble::at("asking for metrics"))?;
     let mut samples = String::new();
     let asked = stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").and_then(|()| stream.read_to_string(&mut samples));

@@ -47,11 +47,11 @@ super::commands! {
 }
 
 /// Global options of commands that ask a server as an operator.
-const OPERATOR: &[&str] = &["json", "server", "key_file", "server_key", "key_log", "config", "timeout", "lease_max", "pcap"];
+pub(super) const OPERATOR: &[&str] = &["json", "server", "key_file", "server_key", "key_log", "config", "timeout", "lease_max", "pcap"];
 
 // Which server is asked, and by which way.
 #[derive(Args, Debug)]
-struct Control {
+pub(super) struct Control {
     /// The server's control socket; else that of this user's server without --state. With --server, or where there is no such socket and
     /// this user has a key, the server is asked over the network, which takes an operator's key
     #[arg(long, env = "CISTERN_CONTROL", hide_env_values = true, value_name = "SOCKET")]
@@ -72,7 +72,7 @@ impl Control {
         }
     }
 
-    fn ask(&self, ctx: &mut Ctx, request: &Value) -> Result<Value, Failure> {
+    pub(super) fn ask(&self, ctx: &mut Ctx, request: &Value) -> Result<Value, Failure> {
         match self.socket(ctx.options())? {
             Some(socket) => ask(&socket, request),
             None => ask_sealed(ctx.operator()?, request),

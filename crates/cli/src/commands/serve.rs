@@ -149,9 +149,13 @@ pub(crate) struct Serve {
     /// Keep when each agent's key was heard last, in memory and to the minute, and show it in `cistern admin agents`
     #[arg(long)]
     pub(crate) last_seen: bool,
-    /// Serve metrics in the Prometheus text format at http://ADDRESS/metrics (host:port, [v6]:port; a port alone is one of 127.0.0.1)
+    /// Serve a page to look at on http://ADDRESS/, and metrics in the Prometheus text format on http://ADDRESS/metrics (host:port, [v6]:port; a
+    /// port alone is one of 127.0.0.1)
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) metrics: Option<Address>,
+    pub(crate) http: Option<Address>,
+    /// Name files, hosts and agents on that page; otherwise it numbers them. Whoever reaches the port sees it: on loopback every user of this host
+    #[arg(long, requires = "http")]
+    pub(crate) http_names: bool,
     /// Print one line of JSON with the addresses when ready
     #[arg(long)]
     pub(crate) json: bool,
@@ -240,7 +244,7 @@ fn serve(args: &Serve) -> Result<(), Failure> {
     let revoked = RevokedLog::open(state.path(), keys.is_some() || !args.volatile)?;
     let ports = open_ports(&listen)?;
     let control = ControlServer::bind(state.socket(), ControlLimits::default()).map_err(|e| failed("CONTROL", &e))?;
-    let metrics = args.metrics.as_ref().map(listen_for_metrics).transpose()?;
+    let http = args.http.as_ref().map(|address| listen_for_http(address, args.http_names)).transpose()?;
     let bell = Bell::default();
     let guests = ServerGuests {
         operators: Operators::new(control, bell.clone()),
@@ -252,11 +256,11 @@ fn serve(args: &Serve) -> Result<(), Failure> {
         key_log: key_log::open(args.key_log.as_deref())?,
         clock: Clock::new().map_err(|e| internal(&e))?,
         stats: Arc::default(),
-        metrics: None,
+        publisher: None,
         announcement: Some(Announcement {
             json: args.json,
             listen: Vec::new(),
-            metrics: metrics.as_ref().map(Port::address),
+            http: http.as_ref().map(Port::address),
             control: state.socket().to_path_buf(),
             key: keys.as_ref().and_then(|keys| keys.keys.first()).map(|key| key.public().to_text(Role::Server)),
             group: member.as_ref().map(Member::named),
@@ -266,19 +270,15 @@ fn serve(args: &Serve) -> Result<(), Failure> {
     let Some(member) = member else {
         let fresh = seed().map_err(|e| internal(&e))?;
         let store = Kept::open(args, fresh.first_chunk().map_or(StoreId([0; 16]), |id| StoreId(*id)), &bell)?;
-        return run(alone::set_up(guests, ports, store, keys.as_ref())?, metrics, Handle::stop);
+        return run(alone::set_up(guests, ports, store, keys.as_ref())?, http, Handle::stop);
     };
     let stop = Stop::default();
     let event_loop = group::set_up(args, member, guests, ports, keys.as_ref(), state.path(), &stop)?;
-    run(event_loop, metrics, move |handle| stop.ask(handle))
+    run(event_loop, http, move |handle| stop.ask(handle))
 }
 
 /// Turns a loop until it ends; `end` is what a signal does.
-fn run<M, S>(
-    mut event_loop: EventLoop<Owned<M>, S>,
-    metrics: Option<Port>,
-    end: impl FnOnce(&Handle) + Send + 'static,
-) -> Result<(), Failure>
+fn run<M, S>(mut event_loop: EventLoop<Owned<M>, S>, http: Option<Port>, end: impl FnOnce(&Handle) + Send + 'static) -> Result<(), Failure>
 where
     M: Machine,
     S: Services<M> + ServedBy,
@@ -286,7 +286,7 @@ where
     let (handle, stats, listen) = (event_loop.handle(), event_loop.stats(), event_loop.local_addrs().collect());
     let guests = event_loop.services_mut().guests();
     guests.stats = stats;
-    guests.metrics = metrics.map(|port| port.serve(handle.clone())).transpose()?;
+    guests.publisher = http.map(|port| port.serve(handle.clone())).transpose()?;
     if let Some(announcement) = &mut guests.announcement {
         announcement.listen = listen;
     }
@@ -350,13 +350,16 @@ fn refuse_without_key(args: &Serve, listen: &[Vec<SocketAddr>], sealed: bool, st
     Ok(())
 }
 
-/// Metrics name no agent and no file, but anybody who reaches the port can ask for them.
-fn listen_for_metrics(address: &Address) -> Result<Port, Failure> {
-    let addresses = address.resolve(None).map_err(|e| Failure::usage(format!("--metrics {e}")))?;
+/// Without `named` nothing at this port names an agent, a host or a file, but anybody who reaches it can look.
+fn listen_for_http(address: &Address, named: bool) -> Result<Port, Failure> {
+    let addresses = address.resolve(None).map_err(|e| Failure::usage(format!("--http {e}")))?;
     if let Some(open) = addresses.iter().find(|address| !address.ip().is_loopback()) {
-        log::warn!("metrics on {open} are open to everybody who can reach it: let only your monitoring through to that port");
+        let what = if named { ", which names files, hosts and agents (--http-names)," } else { "" };
+        log::warn!(
+            "the page{what} and metrics on {open} are open to everybody who can reach it: let only your monitoring through to that port"
+        );
     }
-    Port::listen(&addresses)
+    Port::listen(&addresses, address.host(), named)
 }
 
 #[cfg(test)]

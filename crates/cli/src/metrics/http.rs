@@ -1,33 +1,33 @@
-//! The port at which metrics are fetched, by HTTP.
+//! The port at which metrics and the page are fetched, by HTTP.
 //!
 //! Decides: what is answered to which request, and that nobody can hold the port: each connection has a thread, and a bound on time and
 //! bytes; where there are too many, of one address or in all, the oldest gives way. Place in the walk: threads of its own. They ask the
 //! server's loop for a snapshot by a flag and a wake, one at a time, and get it by a channel; the loop waits for nobody.
-//! Invariant: the server is not affected by anything that is sent to this port, but for one copy of its counters a request.
-//! Leaves to others: parsing (`httparse`), what is shown (`families`).
+//! Invariant: the server is not affected by anything that is sent to this port, but for one copy of its counters a request, and for an
+//! overview twice a second.
+//! Leaves to others: heads (`crate::http`), parsing (`httparse`), what is shown (`families`, `overview`), who may see the page (`page`).
 
+use super::page::{self, Asset};
 use super::{Snapshot, families, process, text};
 use crate::execute::EXIT_FAILED;
+use crate::http::{FIELDS_MAX, HEAD_TIME, field, is_asked_as, read_head, write_all};
 use crate::local::Failure;
+use crate::overview::OverviewReport;
 use cistern_driver::Handle;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a connection may take to send the head of its request.
-const HEAD_TIME: Duration = Duration::from_secs(2);
 /// How long it may take to read the answer.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// How long the server's loop may take to give a snapshot: it does so in its next turn.
 const SNAPSHOT_TIME: Duration = Duration::from_secs(5);
-/// Longest head of a request, in bytes.
-const HEAD_MAX: usize = 8 << 10;
-/// Most header fields of a request.
-const FIELDS_MAX: usize = 64;
+/// For how long an overview is shown to others who ask for one.
+const OVERVIEW_LIFE: Duration = Duration::from_millis(500);
 /// Most connections of one address.
 const OF_ONE_MAX: usize = 4;
 /// Most connections in all.
@@ -37,23 +37,29 @@ const THREADS_MAX: usize = 2 * OPEN_MAX;
 /// After accepting has failed (no descriptors left, say) it is tried again after this time.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
+/// What is wanted of the loop.
+const NOTHING: u8 = 0;
+const FIGURES: u8 = 1;
+const OVERVIEW: u8 = 2;
+
 /// The loop's end: whether somebody wants a snapshot, and where it goes.
 pub(crate) struct Publisher {
-    wanted: Arc<AtomicBool>,
+    wanted: Arc<AtomicU8>,
     snapshots: SyncSender<Box<Snapshot>>,
 }
 
 impl Publisher {
-    /// Called in every turn: gives a snapshot to who waits for one.
-    pub(crate) fn publish(&self, snapshot: impl FnOnce() -> Snapshot) {
-        if !self.wanted.load(Ordering::Relaxed) || !self.wanted.swap(false, Ordering::Acquire) {
+    /// Called in every turn: gives a snapshot to who waits for one; `snapshot` is told whether with an overview.
+    pub(crate) fn publish(&self, snapshot: impl FnOnce(bool) -> Snapshot) {
+        if self.wanted.load(Ordering::Relaxed) == NOTHING {
             return;
         }
-        match self.snapshots.try_send(Box::new(snapshot())) {
+        let wanted = self.wanted.swap(NOTHING, Ordering::Acquire);
+        match self.snapshots.try_send(Box::new(snapshot(wanted == OVERVIEW))) {
             // Who asked has given up, and will find a snapshot at its next try, which it throws away.
             Ok(()) | Err(TrySendError::Full(_)) => {}
             Err(TrySendError::Disconnected(_)) => {
-                log::error!("metrics: the thread of the HTTP port is gone; restart the server to have it back");
+                log::error!("the thread of the HTTP port is gone; restart the server to have it back");
             }
         }
     }
@@ -63,6 +69,10 @@ impl Publisher {
 pub(crate) struct Port {
     listener: TcpListener,
     address: SocketAddr,
+    /// The host by which it was named, by which browsers may ask, too.
+    host: String,
+    /// Whether the page names files, hosts and agents.
+    named: bool,
 }
 
 impl Port {
@@ -70,15 +80,15 @@ impl Port {
     ///
     /// # Errors
     /// None can; whoever named the host is at fault.
-    pub(crate) fn listen(addresses: &[SocketAddr]) -> Result<Self, Failure> {
+    pub(crate) fn listen(addresses: &[SocketAddr], host: &str, named: bool) -> Result<Self, Failure> {
         let failed = |e: io::Error| {
-            let named: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-            let message = format!("cannot listen for metrics on {}: {e}; --metrics names another address", named.join(", "));
-            Failure::new("METRICS", EXIT_FAILED, message)
+            let tried: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+            let message = format!("cannot listen for HTTP on {}: {e}; --http names another address", tried.join(", "));
+            Failure::new("HTTP", EXIT_FAILED, message)
         };
         let listener = TcpListener::bind(addresses).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address })
+        Ok(Self { listener, address, host: host.to_owned(), named })
     }
 
     /// Where it listens.
@@ -92,33 +102,66 @@ impl Port {
     /// The system has no thread to spare.
     pub(crate) fn serve(self, handle: Handle) -> Result<Publisher, Failure> {
         let (sender, snapshots) = sync_channel(1);
-        let wanted = Arc::new(AtomicBool::new(false));
-        let asker = Asker { wanted: Arc::clone(&wanted), snapshots: Mutex::new(snapshots), handle };
+        let Self { listener, host, named, .. } = self;
+        let wanted = Arc::new(AtomicU8::new(NOTHING));
+        let asked = Mutex::new(Snapshots { arriving: snapshots, overview: None });
+        let asker = Asker { wanted: Arc::clone(&wanted), asked, handle, host, named };
         let guests = Arc::new(Guests { asker, open: Mutex::default(), ended: Condvar::new() });
-        let run = move || serve(&self.listener, &guests);
+        let run = move || serve(&listener, &guests);
         thread::Builder::new()
-            .name("metrics".to_owned())
+            .name("http".to_owned())
             .spawn(run)
-            .map_err(|e| Failure::new("METRICS", EXIT_FAILED, format!("no thread for metrics: {e}")))?;
+            .map_err(|e| Failure::new("HTTP", EXIT_FAILED, format!("no thread for the HTTP port: {e}")))?;
         Ok(Publisher { wanted, snapshots: sender })
     }
 }
 
 /// The threads' end.
 struct Asker {
-    wanted: Arc<AtomicBool>,
-    snapshots: Mutex<Receiver<Box<Snapshot>>>,
+    wanted: Arc<AtomicU8>,
+    asked: Mutex<Snapshots>,
     handle: Handle,
+    host: String,
+    named: bool,
+}
+
+struct Snapshots {
+    arriving: Receiver<Box<Snapshot>>,
+    /// The newest overview, as JSON, and when it was asked for.
+    overview: Option<(Instant, Arc<str>)>,
 }
 
 impl Asker {
-    fn ask(&self) -> Option<Box<Snapshot>> {
-        let snapshots = self.snapshots.lock().unwrap_or_else(PoisonError::into_inner);
+    fn figures(&self) -> Option<Box<Snapshot>> {
+        self.ask(&self.asked(), FIGURES)
+    }
+
+    /// An overview, as JSON: one for all who ask at about the same time.
+    fn overview(&self) -> Option<Arc<str>> {
+        let mut asked = self.asked();
+        let now = Instant::now();
+        if let Some((_, text)) = asked.overview.as_ref().filter(|(at, _)| now.saturating_duration_since(*at) < OVERVIEW_LIFE) {
+            return Some(Arc::clone(text));
+        }
+        let mut snapshot = self.ask(&asked, OVERVIEW)?;
+        let overview = snapshot.overview.take()?;
+        let report = OverviewReport::new(&snapshot, overview);
+        let report = if self.named { report } else { report.without_names() };
+        let text: Arc<str> = serde_json::to_string(&report).ok()?.into();
+        asked.overview = Some((now, Arc::clone(&text)));
+        Some(text)
+    }
+
+    fn asked(&self) -> MutexGuard<'_, Snapshots> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask(&self, asked: &Snapshots, what: u8) -> Option<Box<Snapshot>> {
         // What came too late for an earlier request is old.
-        while snapshots.try_recv().is_ok() {}
-        self.wanted.store(true, Ordering::Release);
+        while asked.arriving.try_recv().is_ok() {}
+        self.wanted.store(what, Ordering::Release);
         self.handle.wake();
-        snapshots.recv_timeout(SNAPSHOT_TIME).ok()
+        asked.arriving.recv_timeout(SNAPSHOT_TIME).ok()
     }
 }
 
@@ -157,14 +200,14 @@ impl Guests {
         let (guests, own) = (Arc::clone(self), stream.try_clone()?);
         let run = move || {
             if let Err(e) = connection(&own, &guests.asker) {
-                log::debug!("metrics: {from}: {e}");
+                log::debug!("HTTP port: {from}: {e}");
             }
             let mut open = guests.open.lock().unwrap_or_else(PoisonError::into_inner);
             open.streams.retain(|(other, ..)| *other != number);
             open.threads -= 1;
             guests.ended.notify_one();
         };
-        thread::Builder::new().name("metrics-guest".to_owned()).spawn(run)?;
+        thread::Builder::new().name("http-guest".to_owned()).spawn(run)?;
         open.threads += 1;
         open.streams.push((number, from, stream));
         Ok(())
@@ -190,11 +233,11 @@ fn serve(listener: &TcpListener, guests: &Arc<Guests>) {
         match listener.accept() {
             Ok((stream, from)) => {
                 if let Err(e) = guests.admit(stream, from.ip().to_canonical()) {
-                    log::debug!("metrics: {from}: {e}");
+                    log::debug!("HTTP port: {from}: {e}");
                 }
             }
             Err(e) => {
-                log::warn!("metrics: cannot accept a connection: {e}; trying again");
+                log::warn!("HTTP port: cannot accept a connection: {e}; trying again");
                 thread::sleep(ACCEPT_PAUSE);
             }
         }
@@ -202,112 +245,138 @@ fn serve(listener: &TcpListener, guests: &Arc<Guests>) {
 }
 
 fn connection(stream: &TcpStream, asker: &Asker) -> io::Result<()> {
-    let head = match read_head(stream, Instant::now() + HEAD_TIME)? {
-        Some(head) => answer_to(&head),
-        None => HttpAnswer::Refused("431 Request Header Fields Too Large", "the head of the request is too long\n"),
+    let (answer, bodiless) = match read_head(stream, Instant::now() + HEAD_TIME)? {
+        Some(head) => answer_to(&head, &asker.host),
+        None => (HttpAnswer::Refused("431 Request Header Fields Too Large", "the head of the request is too long\n"), false),
     };
-    let (status, kind, body, bodiless) = match head {
-        HttpAnswer::Metrics { bodiless } => match asker.ask() {
-            Some(snapshot) => {
-                let mut all = families::all(&snapshot);
-                all.extend(process::families());
-                ("200 OK", text::CONTENT_TYPE, text::write(&all), bodiless)
-            }
-            None => {
-                ("503 Service Unavailable", PLAIN, "the server's loop gives no figures: it stands still, or has ended\n".to_owned(), false)
-            }
-        },
-        HttpAnswer::Refused(status, why) => (status, PLAIN, why.to_owned(), false),
+    let stalled = ("503 Service Unavailable", PLAIN, Body::from("the server's loop gives no figures: it stands still, or has ended\n"));
+    let (status, kind, body) = match answer {
+        HttpAnswer::Metrics => asker.figures().map_or(stalled, |snapshot| {
+            let mut all = families::all(&snapshot);
+            all.extend(process::families());
+            ("200 OK", text::CONTENT_TYPE, text::write(&all).into())
+        }),
+        HttpAnswer::Overview => asker.overview().map_or(stalled, |text| ("200 OK", "application/json", Body::Shared(text))),
+        HttpAnswer::Asset(asset) => ("200 OK", asset.kind, asset.body.into()),
+        HttpAnswer::Refused(status, why) => (status, PLAIN, why.into()),
     };
-    let mut response = format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n", body.len());
+    let body = body.bytes();
+    let mut response =
+        format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n{}", body.len(), page::HEADERS);
     if status.starts_with("405") {
         response.push_str("Allow: GET, HEAD\r\n");
     }
     response.push_str("\r\n");
+    let end = Instant::now() + ANSWER_TIME;
+    write_all(stream, response.as_bytes(), end)?;
     if !bodiless {
-        response.push_str(&body);
+        write_all(stream, body, end)?;
     }
-    write_all(stream, response.as_bytes(), Instant::now() + ANSWER_TIME)?;
     stream.shutdown(Shutdown::Write)
 }
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
+/// What follows the head of an answer.
+enum Body {
+    Fixed(&'static str),
+    Made(String),
+    Shared(Arc<str>),
+}
+
+impl Body {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Fixed(text) => text.as_bytes(),
+            Self::Made(text) => text.as_bytes(),
+            Self::Shared(text) => text.as_bytes(),
+        }
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Self {
+        Self::Fixed(text)
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Self::Made(text)
+    }
+}
+
 /// What a request gets.
 #[derive(Debug, PartialEq, Eq)]
 enum HttpAnswer {
-    Metrics { bodiless: bool },
+    Metrics,
+    Overview,
+    Asset(&'static Asset),
     Refused(&'static str, &'static str),
 }
 
-fn answer_to(head: &[u8]) -> HttpAnswer {
+/// What a request gets at a port that was named by `host`, and whether without its body.
+fn answer_to(head: &[u8], host: &str) -> (HttpAnswer, bool) {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut request = httparse::Request::new(&mut fields);
     let (method, path) = match request.parse(head) {
         Ok(httparse::Status::Complete(_)) => (request.method.unwrap_or_default(), request.path.unwrap_or_default()),
-        Ok(httparse::Status::Partial) | Err(_) => return HttpAnswer::Refused("400 Bad Request", "not a request of HTTP/1\n"),
+        Ok(httparse::Status::Partial) | Err(_) => return (HttpAnswer::Refused("400 Bad Request", "not a request of HTTP/1\n"), false),
     };
+    let bodiless = method == "HEAD";
+    if !bodiless && method != "GET" {
+        return (HttpAnswer::Refused("405 Method Not Allowed", "there are GET and HEAD\n"), false);
+    }
     let path = path.split('?').next().unwrap_or_default();
-    match (method, path) {
-        ("GET" | "HEAD", "/metrics") => HttpAnswer::Metrics { bodiless: method == "HEAD" },
-        ("GET" | "HEAD", _) => HttpAnswer::Refused("404 Not Found", "there is /metrics\n"),
-        _ => HttpAnswer::Refused("405 Method Not Allowed", "there are GET and HEAD\n"),
+    if path == "/metrics" {
+        return (HttpAnswer::Metrics, bodiless);
     }
-}
-
-/// The head of a request, with the empty line at its end; `None`: it is too long.
-fn read_head(mut stream: &TcpStream, end: Instant) -> io::Result<Option<Vec<u8>>> {
-    let mut head = Vec::new();
-    let mut chunk = [0; 1_024];
-    loop {
-        stream.set_read_timeout(Some(left(end)?))?;
-        match stream.read(&mut chunk)? {
-            // What is there is judged as it is.
-            0 => return Ok(Some(head)),
-            count => head.extend_from_slice(&chunk[..count]),
-        }
-        // Before the end is looked for: with its end, too, it may be too long.
-        if head.len() > HEAD_MAX {
-            return Ok(None);
-        }
-        if head.windows(4).any(|four| four == b"\r\n\r\n") || head.windows(2).any(|two| two == b"\n\n") {
-            return Ok(Some(head));
-        }
+    let asset = page::asset(path);
+    if asset.is_none() && path != page::OVERVIEW {
+        return (HttpAnswer::Refused("404 Not Found", "there are / and /metrics\n"), bodiless);
     }
-}
-
-fn write_all(mut stream: &TcpStream, mut bytes: &[u8], end: Instant) -> io::Result<()> {
-    while !bytes.is_empty() {
-        stream.set_write_timeout(Some(left(end)?))?;
-        let written = stream.write(bytes)?;
-        bytes = &bytes[written..];
+    if !is_asked_as(field(&request, "host"), host) {
+        return (HttpAnswer::Refused("421 Misdirected Request", page::ASK_BY_ADDRESS), bodiless);
     }
-    Ok(())
-}
-
-/// What is left of the time until `end`.
-fn left(end: Instant) -> io::Result<Duration> {
-    let left = end.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(io::Error::from(io::ErrorKind::TimedOut)) } else { Ok(left) }
+    (asset.map_or(HttpAnswer::Overview, HttpAnswer::Asset), bodiless)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn answer(head: &str) -> (HttpAnswer, bool) {
+        answer_to(head.as_bytes(), "meta.example")
+    }
+
     fn refused(head: &str) -> &'static str {
-        match answer_to(head.as_bytes()) {
+        match answer(head).0 {
             HttpAnswer::Refused(status, _) => status,
-            HttpAnswer::Metrics { .. } => "metrics",
+            _ => "answered",
         }
     }
 
     #[test]
     fn metrics_have_one_path_and_two_methods() {
-        assert_eq!(answer_to(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"), HttpAnswer::Metrics { bodiless: false });
-        assert_eq!(answer_to(b"HEAD /metrics?x=1 HTTP/1.0\r\n\r\n"), HttpAnswer::Metrics { bodiless: true });
-        assert_eq!(refused("GET / HTTP/1.1\r\n\r\n"), "404 Not Found");
+        assert_eq!(answer("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"), (HttpAnswer::Metrics, false));
+        assert_eq!(answer("HEAD /metrics?x=1 HTTP/1.0\r\n\r\n"), (HttpAnswer::Metrics, true));
+        assert_eq!(refused("GET /elsewhere HTTP/1.1\r\n\r\n"), "404 Not Found");
         assert_eq!(refused("POST /metrics HTTP/1.1\r\n\r\n"), "405 Method Not Allowed");
+    }
+
+    #[test]
+    fn the_page_is_for_who_asks_by_an_address_or_by_the_name_that_the_port_was_given() {
+        for path in ["/", "/page.js", "/page.css", "/overview.json"] {
+            for host in ["127.0.0.1:9311", "[::1]:9311", "10.0.0.1", "localhost:9311", "LOCALHOST", "meta.example:80", "META.example"] {
+                assert_eq!(refused(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n")), "answered", "{path} {host}");
+            }
+            // A web page whose name was made to lead here asks by that name.
+            for host in ["evil.example", "evil.example:9311", "localhost.evil.example", "127.0.0.1.evil.example", "", "[::1", "x\u{e9}"] {
+                let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+                assert_eq!(refused(&head), "421 Misdirected Request", "{path} {host}");
+            }
+            assert_eq!(refused(&format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")), "405 Method Not Allowed");
+        }
     }
 
     #[test]

@@ -14,14 +14,15 @@ const MANUAL: &str = include_str!("../../../../docs/operating.md");
 fn the_page_of_metrics_is_made_from_them() {
     let now = Instant::new(1, 1);
     let server = Server::new(now, 0, StoreId([1; 16]), Config::default(), [1; 32]).unwrap();
-    let snapshot = Snapshot { figures: server.figures(now), driver: Counts::default(), store: Some(CommitStats::default()) };
+    let snapshot =
+        Snapshot { figures: server.figures(now), driver: Counts::default(), store: Some(CommitStats::default()), overview: None };
     let mut families = all(&snapshot);
     families.extend(process::families());
     let names: BTreeSet<_> = families.iter().map(|family| family.name.clone()).collect();
     assert_eq!(names.len(), families.len(), "a name is used once");
     let mut page = "# Metrics
 
-What `cisternd --metrics ADDRESS` serves and `cistern admin stats` prints; [operating.md](operating.md#metrics) has alert rules to start with. This page
+What `cisternd --http ADDRESS` serves at `/metrics` and `cistern admin stats` prints; [operating.md](operating.md#metrics) has alert rules to start with. This page
 is made from `crates/cli/src/metrics` by `UPDATE_EXPECT=1 cargo test -p cistern-cli metrics`.
 
 | metric | labels | type | meaning; what to do |

@@ -67,8 +67,13 @@ pub(super) struct Demand {
 
 impl Demand {
     /// Whether its session is still to be told.
-    fn is_due(&self) -> bool {
+    pub(super) fn is_due(&self) -> bool {
         self.told != Some(self.keep)
+    }
+
+    /// What its session may keep.
+    pub(super) const fn keep(&self) -> Keep {
+        self.keep
     }
 }
 

@@ -15,6 +15,7 @@
 //! | `demand` | what is asked back, and when |
 //! | `owners` | what sessions of one owner may have together |
 //! | `ending` | when a session's locks become available, which of them first |
+//! | `overview` | which locks people are shown first |
 //! | `tokens` | the number of the next grant |
 //! | `table` | where it is kept |
 
@@ -23,6 +24,7 @@ mod demand;
 mod ending;
 mod holds;
 mod mutation;
+mod overview;
 mod owners;
 mod table;
 #[cfg(test)]
@@ -30,6 +32,7 @@ mod tests;
 mod tokens;
 
 pub(crate) use holds::Restored;
+pub(crate) use overview::LockInSight;
 pub(crate) use table::LockAccess;
 pub(crate) use tokens::Tokens;
 
@@ -46,7 +49,7 @@ use demand::Demands;
 use ending::Sweep;
 use mutation::MutationWaiter;
 use owners::LockOwners;
-use table::Table;
+use table::{LockWaiter, Table};
 
 /// So many locks are looked at for some that may make room in a full table: enough for whoever comes next, cheap in a busy loop.
 const ASKED_FOR_ROOM: usize = 16;
@@ -414,11 +417,13 @@ impl LockTable {
             let session = self.table.sessions[hold.session].key;
             Row { lock, state: RowState::Holds, mode: hold.mode, generation: hold.generation, session, since: hold.since }
         });
-        let waiters = self.waiters(entry).map(move |waiter| {
-            let session = self.table.sessions[waiter.session].key;
-            Row { lock, state: RowState::Waits, mode: waiter.mode, generation: Generation(0), session, since: waiter.since }
-        });
-        holders.chain(waiters)
+        holders.chain(self.waiters(entry).map(move |waiter| self.waiting_row(entry, waiter)))
+    }
+
+    fn waiting_row(&self, entry: u32, waiter: &LockWaiter) -> Row {
+        let lock = self.table.entries[entry].lock;
+        let session = self.table.sessions[waiter.session].key;
+        Row { lock, state: RowState::Waits, mode: waiter.mode, generation: Generation(0), session, since: waiter.since }
     }
 
     /// Figures for status and bounds.

@@ -59,7 +59,9 @@ impl Server {
     }
 
     /// What follows from a change of standing.
-    fn on_transition(&mut self, Transition { key, from, to }: Transition) {
+    fn on_transition(&mut self, transition: Transition) {
+        self.failovers.follow(self.now, &transition);
+        let Transition { key, from, to } = transition;
         match (from, to) {
             (_, Standing::Recorded { reclaim }) => {
                 if reclaim == ReclaimState::Forfeited {
@@ -98,6 +100,9 @@ impl Server {
         self.stats.failures += 1;
         if bugs::is(Bug::E1) {
             self.session_left_files(key.id());
+        }
+        if let Some(session) = self.sessions.get(key) {
+            self.failovers.begin(key, self.now, self.failover_of(session, until, cause));
         }
         if let Some(session) = self.sessions.get_mut(key) {
             session.lanes.drop_renewals(self.transport.pool());

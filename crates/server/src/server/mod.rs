@@ -18,6 +18,7 @@ pub(crate) mod joining;
 mod lifecycle;
 mod long;
 mod opening;
+pub mod overview;
 mod presence;
 mod receive;
 mod recovery;
@@ -34,6 +35,7 @@ mod warnings;
 mod work;
 
 use crate::config::{Config, ConfigError};
+use crate::failovers::Failovers;
 use crate::gate::Gate;
 use crate::invites::Invites;
 use crate::lines::Lines;
@@ -178,6 +180,8 @@ pub struct Server {
     /// The grace after a restart, as long as it lasts.
     grace: Option<Grace>,
     lease_timers: TimerQueue<SessionKey>,
+    /// What became of those that ran, for people.
+    failovers: Failovers,
     listening: DeliveryDeadlines,
     delivery: DeliveryClock,
     planned_wake: Option<Duration>,
@@ -251,6 +255,7 @@ impl Server {
             start_keys: StartKeys::default(),
             grace: None,
             lease_timers: TimerQueue::new(),
+            failovers: Failovers::default(),
             listening: DeliveryDeadlines::default(),
             delivery: DeliveryClock::new(now, config.loop_slack()),
             planned_wake: None,

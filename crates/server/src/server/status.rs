@@ -15,6 +15,7 @@ use crate::scheduler::WorkCounts;
 use crate::server::{Identity, Phase, Server};
 use crate::sessions::SessionKey;
 use crate::sessions::grace::Grace;
+use crate::sessions::session::Session;
 pub use crate::share::Used;
 use crate::stats::Stats;
 use crate::store::{AccountRecord, Counter, Memory, PrincipalRecord};
@@ -24,7 +25,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::Instant;
-use cistern_wire::{AgentId, Form, ServerReport, SessionId};
+use cistern_wire::{AgentId, Form, Handle, ServerReport, SessionId};
 use core::net::SocketAddr;
 use core::time::Duration;
 
@@ -78,6 +79,8 @@ pub struct SessionRow {
     pub agent: AgentId,
     /// Which start of the agent.
     pub incarnation: u64,
+    /// Public name of the session, which other agents are told.
+    pub handle: Handle,
     /// What people call the agent; any bytes.
     pub label: Box<[u8]>,
     /// The proven address.
@@ -199,10 +202,16 @@ impl Server {
     #[must_use]
     pub fn sessions(&self, now: Instant) -> Vec<SessionRow> {
         let now = self.now.max(now);
-        let row = |session: &crate::sessions::session::Session| SessionRow {
+        self.sessions.iter().map(|session| self.session_row(session, now)).collect()
+    }
+
+    /// One session, in lists.
+    pub(super) fn session_row(&self, session: &Session, now: Instant) -> SessionRow {
+        SessionRow {
             session: session.id,
             agent: session.agent,
             incarnation: session.incarnation,
+            handle: session.handle,
             label: session.label.clone(),
             address: session.path.remote,
             standing: session.standing().name(),
@@ -214,8 +223,7 @@ impl Server {
             failover: self.config.failover_bound(session.lease()),
             waited_for: self.locks.is_waited_for(session.slot),
             notices: session.notices.as_ref().map_or(0, |notices| notices.len()),
-        };
-        self.sessions.iter().map(row).collect()
+        }
     }
 
     /// All principals, those that were revoked included, and everybody who needs no key, by their numbers.

@@ -105,7 +105,7 @@ fn tables(config: &Config, (locks, waiting): (usize, usize), rows: &[SessionRow]
 mod tests {
     use super::super::bench::fired;
     use super::*;
-    use cistern_wire::{AgentId, SessionId};
+    use cistern_wire::{AgentId, Handle, SessionId};
     use std::time::Duration;
 
     fn row(standing: &'static str) -> SessionRow {
@@ -113,6 +113,7 @@ mod tests {
             session: SessionId(1),
             agent: AgentId([1; 16]),
             incarnation: 1,
+            handle: Handle(1),
             label: (*b"bench").into(),
             address: ([10, 0, 0, 1], 1).into(),
             standing,

@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 const STATS_HELP: &str = "\
-The names are those of `cisternd --metrics`; docs/operating.md explains each. Durations are in seconds. \
+The names are those of `cisternd --http`; docs/operating.md explains each. Durations are in seconds. \
 A histogram shows its count, its mean, and upper bounds of the median and the 99th percentile.
 
 Examples:

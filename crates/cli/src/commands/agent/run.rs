@@ -8,6 +8,7 @@
 
 mod connection;
 mod desk;
+mod front;
 mod lines;
 mod peers;
 
@@ -23,16 +24,17 @@ use crate::places::{Daemon, make_above};
 use crate::settings::{self, SettingRow, tell_changes};
 use crate::signals::{End, wait_for};
 use crate::{logging, show};
-use cistern_client::{Client, IdlePolicy};
+use cistern_client::{Address, Client, IdlePolicy};
 use cistern_driver::control::{GAVE_WAY, Places};
 use clap::{Args, ValueEnum};
+use front::Front;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::socket::{MsgFlags, send};
 use peers::Peers;
 use serde_json::json;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -65,6 +67,12 @@ pub(crate) struct RunAgent {
     /// What an idle agent does with its lease
     #[arg(long, value_enum)]
     idle: Option<Idle>,
+    /// Serve the same calls by HTTP and JSON on this address of loopback, for curl and scripts (docs/api.md); a port alone is one of 127.0.0.1
+    #[arg(long, value_name = "ADDRESS")]
+    http: Option<Address>,
+    /// File with the token that such requests must show, made at the first start. Default: http.token in the state directory
+    #[arg(long, value_name = "FILE", requires = "http")]
+    http_token: Option<PathBuf>,
 }
 
 /// What an idle agent does (wire-spec section 11.1).
@@ -117,7 +125,10 @@ fn run(args: &RunAgent, options: &Options) -> Result<(), Failure> {
     logging::adopt(&settings.log_filter());
     let (reread, mut rows) = (options.clone(), settings.effective(options)?);
     let end = Arc::new(End::catch_or_reload(move || reload(&reread, &mut rows))?);
-    announce(args, options.json, &client, &socket)?;
+    let token = args.http_token.clone().unwrap_or_else(|| state.join("http.token"));
+    let front = args.http.as_ref().map(|address| Front::listen(address, &token, &socket)).transpose()?;
+    announce(args, options.json, &client, &socket, front.as_ref().and_then(Front::address).map(|address| (address, token.as_path())))?;
+    front.map(Front::serve).transpose()?;
     greet(contact);
     let rooms = Arc::new(Rooms::default());
     let served = Served { client: client.clone(), peers, programs: Programs::default() };
@@ -152,14 +163,20 @@ impl From<Idle> for IdlePolicy {
     }
 }
 
-fn announce(args: &RunAgent, json: bool, client: &Client, socket: &Path) -> Result<(), Failure> {
+fn announce(args: &RunAgent, json: bool, client: &Client, socket: &Path, http: Option<(SocketAddr, &Path)>) -> Result<(), Failure> {
     let identity = client.identity();
     if json {
         // A path that is not UTF-8 is shown as well as JSON can; who chose it knows it.
         let socket = socket.to_string_lossy();
-        return show::json(
-            &json!({ "ready": true, "socket": socket, "agent": format!("{:032x}", identity.agent), "incarnation": identity.incarnation }),
-        );
+        let mut ready =
+            json!({ "ready": true, "socket": socket, "agent": format!("{:032x}", identity.agent), "incarnation": identity.incarnation });
+        if let Some((address, token)) = http {
+            (ready["http"], ready["http_token"]) = (json!(address), json!(token.to_string_lossy()));
+        }
+        return show::json(&ready);
+    }
+    if let Some((address, token)) = http {
+        log::info!("the same by HTTP at http://{address}/v1/call, for who can read {}", token.display());
     }
     let whom = args.socket_group.as_ref().map_or_else(|| "this user".to_owned(), |group| format!("this user and of group {group}"));
     log::info!("agent {identity}: serves programs of {whom} on {}", socket.display());

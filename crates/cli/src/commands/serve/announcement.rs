@@ -10,7 +10,7 @@ use std::path::PathBuf;
 pub(super) struct Announcement {
     pub(super) json: bool,
     pub(super) listen: Vec<SocketAddr>,
-    pub(super) metrics: Option<SocketAddr>,
+    pub(super) http: Option<SocketAddr>,
     pub(super) control: PathBuf,
     /// The public key of a server that speaks sealed.
     pub(super) key: Option<String>,
@@ -24,18 +24,18 @@ impl Announcement {
     /// # Errors
     /// Standard output cannot be written.
     pub(super) fn tell(self) -> Result<(), Failure> {
-        let Self { json, listen, metrics, control, key, group } = self;
+        let Self { json, listen, http, control, key, group } = self;
         if json {
             // A path that is not UTF-8 is shown as well as JSON can; who chose it knows it.
             let control = control.to_string_lossy().into_owned();
-            let mut ready = json!({ "ready": true, "listen": listen, "control": control, "metrics": metrics, "key": key });
+            let mut ready = json!({ "ready": true, "listen": listen, "control": control, "http": http, "key": key });
             if let Some((group, me)) = group {
                 (ready["group"], ready["me"]) = (Value::from(group), Value::from(me));
             }
             return show::json(&ready);
         }
-        if let Some(metrics) = metrics {
-            log::info!("metrics at http://{metrics}/metrics");
+        if let Some(http) = http {
+            log::info!("page at http://{http}/, metrics at http://{http}/metrics");
         }
         let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
         match key {

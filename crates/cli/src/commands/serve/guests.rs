@@ -38,7 +38,7 @@ pub(super) struct ServerGuests {
     pub(super) key_log: Option<KeySink>,
     pub(super) clock: Clock,
     pub(super) stats: Arc<Stats>,
-    pub(super) metrics: Option<Publisher>,
+    pub(super) publisher: Option<Publisher>,
     /// What is told once the server answers.
     pub(super) announcement: Option<Announcement>,
     /// Why the loop was ended.
@@ -123,8 +123,13 @@ impl ServerGuests {
         backing.store.serve(server, now);
         self.revoked.unite_once(server)?;
         self.operators.tell(server, now, &mut self.revoked);
-        if let Some(metrics) = &self.metrics {
-            metrics.publish(|| Snapshot { figures: server.figures(now), driver: self.stats.read(), store: backing.store.stats() });
+        if let Some(publisher) = &self.publisher {
+            publisher.publish(|with_overview| Snapshot {
+                figures: server.figures(now),
+                driver: self.stats.read(),
+                store: backing.store.stats(),
+                overview: with_overview.then(|| server.overview(now)),
+            });
         }
         Ok(())
     }

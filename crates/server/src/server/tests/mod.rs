@@ -22,6 +22,7 @@ mod locks;
 mod long;
 mod moving;
 mod outcomes;
+mod overview;
 mod random;
 mod reclaim;
 mod requests;

@@ -1,0 +1,298 @@
+//! The server at one moment, for people: what the page at the HTTP port and `cistern top` show.
+//!
+//! Decides what is told of it, and what of that names files, hosts and agents. Sessions are named by handle and label alone, never by id or by the
+//! agent's identity: in clear, who knows these could act in an agent's name.
+//! Leaves to others: which rows there are (`cistern_server::overview`), how they look (`metrics/page`, `commands::top`).
+
+use crate::local::{LockRow, millis};
+use crate::metrics::Snapshot;
+use crate::server_control::who;
+use crate::text::Text;
+use cistern_server::stats::Histogram;
+use cistern_server::{FailoverRow, LockUser, LockedObject, Overview, SessionRow};
+use cistern_wire::RowState;
+use serde::{Deserialize, Serialize};
+
+/// The server at one moment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct OverviewReport {
+    pub(crate) who: String,
+    pub(crate) version: String,
+    /// `starting`, `serving`, `grace`, or why it stopped answering.
+    pub(crate) state: String,
+    /// What is left of the grace period.
+    pub(crate) grace_left_ms: Option<u64>,
+    pub(crate) room: bool,
+    pub(crate) uptime_ms: u64,
+    pub(crate) lease_ms: u64,
+    /// Whether files, hosts and agents are named.
+    pub(crate) named: bool,
+    pub(crate) totals: Totals,
+    pub(crate) counters: Counters,
+    pub(crate) sessions: Vec<SessionShown>,
+    pub(crate) locks: Vec<LockShown>,
+    pub(crate) demands: Vec<DemandShown>,
+    pub(crate) failovers: Vec<FailoverShown>,
+}
+
+/// How long the tables are.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Totals {
+    pub(crate) sessions: usize,
+    pub(crate) timing_out: usize,
+    pub(crate) locks: usize,
+    pub(crate) waiting: usize,
+    pub(crate) demands: usize,
+    pub(crate) watches: usize,
+    pub(crate) ephemerals: usize,
+    pub(crate) objects: u64,
+    pub(crate) content_bytes: u64,
+}
+
+/// What only grows since the start; rates follow from two looks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Counters {
+    pub(crate) requests: u64,
+    pub(crate) datagrams_in: u64,
+    pub(crate) datagrams_out: u64,
+    pub(crate) demands: u64,
+    pub(crate) sessions_opened: u64,
+    pub(crate) delivery_failures: u64,
+    pub(crate) rescues: u64,
+    pub(crate) steals: u64,
+    pub(crate) drops: u64,
+    /// From the hand-over of a batch until it is durable.
+    pub(crate) commits: Spans,
+    /// From the receipt of a request until its answer, as far as it waited for locks or the store.
+    pub(crate) waits: Spans,
+}
+
+/// Spans that were measured: how many were at most each bound.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Spans {
+    pub(crate) bounds_us: Vec<u64>,
+    pub(crate) up_to: Vec<u64>,
+    pub(crate) count: u64,
+}
+
+/// A session.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SessionShown {
+    pub(crate) handle: String,
+    pub(crate) label: Text,
+    pub(crate) address: String,
+    pub(crate) standing: String,
+    pub(crate) left_ms: Option<u64>,
+    pub(crate) age_ms: u64,
+    pub(crate) locks: usize,
+    pub(crate) waits: usize,
+    pub(crate) lease_ms: u64,
+    /// How long others wait for its locks at most if it is gone.
+    pub(crate) failover_ms: u64,
+    pub(crate) waited_for: bool,
+}
+
+/// A lock.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct LockShown {
+    pub(crate) object: u64,
+    pub(crate) path: Text,
+    /// Its holders, then its waiters; the first of each.
+    pub(crate) users: Vec<LockRow>,
+    pub(crate) more_holders: bool,
+    pub(crate) waiters: usize,
+}
+
+/// A lock that a session is to give back.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct DemandShown {
+    pub(crate) object: u64,
+    pub(crate) path: Text,
+    /// `cache` or `advisory`.
+    pub(crate) class: String,
+    pub(crate) mode: String,
+    /// What may be kept: `nothing` or `shared`.
+    pub(crate) keep: String,
+    pub(crate) handle: String,
+    pub(crate) label: Text,
+    pub(crate) is_sent: bool,
+    pub(crate) held_ms: u64,
+}
+
+/// A failover; spans in milliseconds after the failure.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct FailoverShown {
+    pub(crate) handle: String,
+    pub(crate) label: Text,
+    pub(crate) cause: String,
+    pub(crate) ago_ms: u64,
+    pub(crate) locks: usize,
+    pub(crate) wait_ms: u64,
+    pub(crate) nacked_ms: Option<u64>,
+    /// `rescued`, `waited` or `given up`; absent: the wait goes on.
+    pub(crate) end: Option<String>,
+    pub(crate) ended_ms: Option<u64>,
+    pub(crate) freed_ms: Option<u64>,
+}
+
+impl OverviewReport {
+    /// What is told of a snapshot and of what was seen at the same moment.
+    pub(crate) fn new(snapshot: &Snapshot, overview: Overview) -> Self {
+        let Overview { status, sessions, locks, demands, demands_outstanding, failovers } = overview;
+        let (figures, stats) = (&snapshot.figures, &snapshot.figures.stats);
+        let state = match (&status.failure, status.serving, &status.grace) {
+            (Some(why), ..) => why.clone(),
+            (None, false, _) => "starting".to_owned(),
+            (None, true, Some(_)) => "grace".to_owned(),
+            (None, true, None) => "serving".to_owned(),
+        };
+        Self {
+            who: who(&status.identity),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            state,
+            grace_left_ms: status.grace.map(|grace| millis(grace.left)),
+            room: status.room,
+            uptime_ms: millis(status.uptime),
+            lease_ms: millis(status.lease),
+            named: true,
+            totals: Totals {
+                sessions: status.sessions,
+                timing_out: status.timing_out,
+                locks: status.locks,
+                waiting: status.waiting,
+                demands: demands_outstanding,
+                watches: status.watches,
+                ephemerals: status.ephemerals,
+                objects: figures.objects,
+                content_bytes: figures.content_bytes,
+            },
+            counters: Counters {
+                requests: stats.requests,
+                datagrams_in: stats.received().0,
+                datagrams_out: stats.transmitted().0,
+                demands: figures.locks.demands,
+                sessions_opened: stats.opened,
+                delivery_failures: stats.failures,
+                rescues: stats.rescues,
+                steals: stats.steals,
+                drops: stats.drops_total(),
+                commits: spans([stats.commits.times()]),
+                waits: spans(stats.served.kinds().iter().map(|kind| kind.waits())),
+            },
+            sessions: sessions.into_iter().map(SessionShown::from).collect(),
+            locks: locks.into_iter().map(LockShown::from).collect(),
+            demands: demands.into_iter().map(DemandShown::from).collect(),
+            failovers: failovers.into_iter().map(FailoverShown::from).collect(),
+        }
+    }
+
+    /// The same without names: agents are handles, files are numbers, and hosts have no addresses.
+    pub(crate) fn without_names(mut self) -> Self {
+        self.named = false;
+        let nameless = || Text(Vec::new());
+        for session in &mut self.sessions {
+            session.label = nameless();
+            session.address.clear();
+        }
+        for lock in &mut self.locks {
+            lock.path = nameless();
+            lock.users.iter_mut().for_each(|user| user.label = nameless());
+        }
+        for demand in &mut self.demands {
+            (demand.path, demand.label) = (nameless(), nameless());
+        }
+        self.failovers.iter_mut().for_each(|failover| failover.label = nameless());
+        self
+    }
+}
+
+impl From<SessionRow> for SessionShown {
+    fn from(row: SessionRow) -> Self {
+        Self {
+            handle: row.handle.to_string(),
+            label: Text(row.label.into_vec()),
+            address: row.address.to_string(),
+            standing: row.standing.to_owned(),
+            left_ms: row.left.map(millis),
+            age_ms: millis(row.age),
+            locks: row.locks,
+            waits: row.waits,
+            lease_ms: millis(row.lease),
+            failover_ms: millis(row.failover),
+            waited_for: row.waited_for,
+        }
+    }
+}
+
+impl From<LockedObject> for LockShown {
+    fn from(lock: LockedObject) -> Self {
+        let user = |user: LockUser| LockRow {
+            object: lock.object.0,
+            path: Text(Vec::new()),
+            state: if user.state == RowState::Holds { "holds" } else { "waits" }.to_owned(),
+            mode: user.mode.to_string(),
+            token: user.token,
+            handle: user.handle.to_string(),
+            label: Text(user.label.into_vec()),
+            since_ms: user.since_ms,
+            standing: user.standing.to_string(),
+            bound_ms: Some(user.bound_ms).filter(|ms| *ms > 0),
+        };
+        Self {
+            object: lock.object.0,
+            path: Text(lock.place.into_vec()),
+            users: lock.rows.into_iter().map(user).collect(),
+            more_holders: lock.more_holders,
+            waiters: lock.waiters,
+        }
+    }
+}
+
+impl From<cistern_server::DemandRow> for DemandShown {
+    fn from(demand: cistern_server::DemandRow) -> Self {
+        Self {
+            object: demand.object.0,
+            path: Text(demand.place.into_vec()),
+            class: demand.class.to_string(),
+            mode: demand.mode.to_string(),
+            keep: demand.keep.to_string(),
+            handle: demand.handle.to_string(),
+            label: Text(demand.label.into_vec()),
+            is_sent: demand.is_sent,
+            held_ms: millis(demand.held),
+        }
+    }
+}
+
+impl From<FailoverRow> for FailoverShown {
+    fn from(row: FailoverRow) -> Self {
+        Self {
+            handle: row.handle.to_string(),
+            label: Text(row.label.into_vec()),
+            cause: row.cause.to_string(),
+            ago_ms: millis(row.ago),
+            locks: row.locks,
+            wait_ms: millis(row.wait),
+            nacked_ms: row.nacked.map(millis),
+            end: row.end.map(|(end, _)| end.name().to_owned()),
+            ended_ms: row.end.map(|(_, after)| millis(after)),
+            freed_ms: row.freed.map(millis),
+        }
+    }
+}
+
+/// The sum of histograms with the same bounds.
+fn spans<'a, const N: usize>(all: impl IntoIterator<Item = &'a Histogram<N>>) -> Spans {
+    let mut spans = Spans { bounds_us: Vec::new(), up_to: Vec::new(), count: 0 };
+    for histogram in all {
+        if spans.bounds_us.is_empty() {
+            spans.bounds_us = histogram.up_to().map(|(bound, _)| bound / 1_000).collect();
+            spans.up_to = vec![0; N];
+        }
+        for (sum, (_, count)) in spans.up_to.iter_mut().zip(histogram.up_to()) {
+            *sum += count;
+        }
+        spans.count += histogram.count();
+    }
+    spans
+}
