@@ -56,6 +56,34 @@ fn readme_names_every_crate_and_tool() {
     assert_eq!(named, of("crates").chain(of("tools")).collect());
 }
 
+#[test]
+fn crates_can_be_published_and_need_nothing_that_is_not() {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let output = Command::new(cargo).args(["metadata", "--no-deps", "--format-version", "1", "--offline"]).output().unwrap();
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    // `publish` is a list of registries: none of them, or, if it is absent, any.
+    let published: BTreeSet<&str> =
+        packages.iter().filter(|package| package["publish"].is_null()).map(|package| package["name"].as_str().unwrap()).collect();
+    assert!(["cistern", "cistern-client", "cistern-wire"].iter().all(|name| published.contains(name)), "{published:?}");
+    let mut found = Vec::new();
+    for package in packages.iter().filter(|package| published.contains(package["name"].as_str().unwrap())) {
+        let name = package["name"].as_str().unwrap();
+        for field in ["description", "license", "readme", "rust_version"] {
+            if package[field].as_str().is_none_or(str::is_empty) {
+                found.push(format!("{name} has no {field}"));
+            }
+        }
+        for dependency in package["dependencies"].as_array().unwrap().iter().filter(|dependency| dependency["kind"] != "dev") {
+            let (other, version) = (dependency["name"].as_str().unwrap(), dependency["req"].as_str().unwrap());
+            if version == "*" || !dependency["path"].is_null() && !published.contains(other) {
+                found.push(format!("{name} depends on {other} {version}, which cannot be published"));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
 /// The packages of the workspace.
 fn packages() -> Vec<String> {
     let tree = cargo_tree(&["--workspace", "--depth", "0"]);
