@@ -29,6 +29,8 @@ const RENEW_BY_WRITE: u8 = 1;
 const DURABLE_TOKENS: u8 = 2;
 /// Flag: the synchronised mode.
 const SYNCHRONISED: u8 = 4;
+/// Flag: the sender hears what the group shares. It says something of the sender, and need not agree.
+const HEARS: u8 = 8;
 
 /// What a member says in every datagram of itself and its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub struct Header {
     pub list_hash: u64,
     /// Terms, place and boot nonce.
     pub group: Group,
+    /// Whether this member hears what the group shares beside its leases: of servers, their store.
+    pub hears: bool,
 }
 
 impl Header {
@@ -58,6 +62,7 @@ impl Header {
         flag(self.group.renew_by_write, RENEW_BY_WRITE)
             | flag(self.group.durable_tokens, DURABLE_TOKENS)
             | flag(self.group.terms.synchronised, SYNCHRONISED)
+            | flag(self.hears, HEARS)
     }
 
     fn put(&self, to: Member, w: &mut Writer) {
@@ -160,6 +165,8 @@ impl From<Mismatch> for DropReason {
 pub struct Datagram<'a> {
     /// The boot nonce of the sender.
     pub nonce: u64,
+    /// Whether the sender hears what the group shares.
+    pub hears: bool,
     /// Messages, each with the name of its resource.
     pub messages: Vec<(&'a [u8], Message)>,
 }
@@ -182,7 +189,7 @@ impl<'a> Datagram<'a> {
         let flags: u8 = get(&mut r, "flags")?;
         let (members, sender, receiver): (u8, u8, u8) = (get(&mut r, "members")?, get(&mut r, "sender")?, get(&mut r, "receiver")?);
         let reserved = r.take(3).map_err(|e| e.within("header", "reserved"))?;
-        if flags & !(RENEW_BY_WRITE | DURABLE_TOKENS | SYNCHRONISED) != 0 || reserved != [0; 3] {
+        if flags & !(RENEW_BY_WRITE | DURABLE_TOKENS | SYNCHRONISED | HEARS) != 0 || reserved != [0; 3] {
             return Err(bad("header", "reserved").into());
         }
         let Group { terms, me, .. } = ours.group;
@@ -221,7 +228,7 @@ impl<'a> Datagram<'a> {
             }
             messages.push((name, message));
         }
-        if messages.is_empty() { Err(bad("datagram", "messages").into()) } else { Ok(Self { nonce, messages }) }
+        if messages.is_empty() { Err(bad("datagram", "messages").into()) } else { Ok(Self { nonce, hears: flags & HEARS != 0, messages }) }
     }
 
     /// Clears `buf` and fills it with messages to `to`, as many as fit; how many did. There must be one.

@@ -158,6 +158,8 @@ pub struct Peer {
     told: BTreeSet<(Member, Mismatch)>,
     nonces: [Nonces; MEMBERS_MAX as usize],
     cloned: MemberSet,
+    /// When each other member said last that it hears what the group shares.
+    hears: [Option<Instant>; MEMBERS_MAX as usize],
 }
 
 impl Peer {
@@ -180,7 +182,7 @@ impl Peer {
         };
         let list_hash = Header::hash_of(&config.members);
         Ok(Self {
-            header: Header { list_number: config.list_number, list_hash, group },
+            header: Header { list_number: config.list_number, list_hash, group, hears: false },
             resources_max: config.resources_max,
             rng,
             takes_part_at: now.plus(config.terms.restart_wait()),
@@ -200,6 +202,7 @@ impl Peer {
             told: BTreeSet::new(),
             nonces: [Nonces::default(); _],
             cloned: MemberSet::default(),
+            hears: [None; _],
         })
     }
 
@@ -289,6 +292,17 @@ impl Peer {
         self.slots.iter().any(|slot| slot.instance.is_leaving())
     }
 
+    /// Says in every datagram from now on whether this member hears what the group shares beside its leases; at first it does not.
+    pub const fn set_hears(&mut self, hears: bool) {
+        self.header.hears = hears;
+    }
+
+    /// Whether another member has said within this span that it does.
+    #[must_use]
+    pub fn another_hears(&self, now: Instant, within: Duration) -> bool {
+        self.hears.iter().flatten().any(|at| !now.waited(at.plus(within)))
+    }
+
     /// The group, and this member's place in it.
     #[must_use]
     pub const fn group(&self) -> &Group {
@@ -319,8 +333,11 @@ impl Peer {
         {
             self.events.push_back(Event::Refused { member: from, mismatch });
         }
-        let Datagram { nonce, messages } = decoded?;
+        let Datagram { nonce, hears, messages } = decoded?;
         self.note_nonce(from, nonce);
+        if hears {
+            self.hears[usize::from(from)] = Some(now);
+        }
         //= docs/flease.md#rules
         //# A member that starts MUST NOT ask or answer before W has passed on both clocks: after a crash, a clean stop, a first start
         //# alike.

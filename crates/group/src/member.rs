@@ -235,13 +235,22 @@ impl GroupServer {
         let late = self.held.filter(|held| self.core.is_none() && now.waited(held.won.plus(4 * self.lease())));
         if late.is_some() {
             warn!("the store has not answered in time: the lease of the group is given back");
-            return self.hand_over_late(now);
+            return self.give_back(now);
         }
         let is_rested = self.rests_until.is_none_or(|until| now.waited(until));
+        let heard_within = |span: Duration| self.heard.is_some_and(|heard| !now.waited(heard.plus(span)));
         //= wire-spec.md#11-10-groups-of-servers
         //# A server MUST NOT stand for election unless the store has answered it within the last L.
-        let hears = self.heard.is_some_and(|heard| !now.waited(heard.plus(self.lease())));
+        let hears = heard_within(self.lease());
+        let is_deaf = !heard_within(2 * self.lease());
+        self.node.set_hears(hears);
         if self.held.is_some() {
+            //= wire-spec.md#11-10-groups-of-servers
+            //# An elected server that the store has not answered for 2 L SHOULD give its lease back while another one says that it hears the store.
+            if is_deaf && self.core.is_some() && self.node.another_hears(now, self.lease()) {
+                warn!("the store answers others, and not this server: the lease of the group is given back");
+                self.give_back(now);
+            }
             return;
         }
         if is_rested && hears {
@@ -252,7 +261,7 @@ impl GroupServer {
         }
     }
 
-    fn hand_over_late(&mut self, now: Instant) {
+    fn give_back(&mut self, now: Instant) {
         self.end();
         self.node.release(now, RESOURCE, None);
         self.rests_until = Some(now.plus(2 * self.lease()));

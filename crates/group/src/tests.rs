@@ -22,11 +22,15 @@ fn agent() -> Path {
 
 /// The only member of its group, which therefore wins as soon as it may.
 fn member() -> GroupServer {
+    member_of(1, 0)
+}
+
+fn member_of(members: u8, me: u8) -> GroupServer {
     let config = Config {
         terms: Terms::default(),
         list_number: 1,
-        members: vec![b"a:7311".to_vec()],
-        me: 0,
+        members: (0..members).map(|member| vec![b'a' + member]).collect(),
+        me,
         renew_by_write: false,
         resources_max: 1,
         reserved: None,
@@ -154,4 +158,41 @@ fn who_hands_over_has_no_core_any_more_when_the_lease_is_free() {
     member.store_answered(at(1_100));
     member.handle_drained(at(1_100));
     assert_eq!(member.role(at(1_100)), Role::Standby);
+}
+
+//= wire-spec.md#11-10-groups-of-servers
+//= type=test
+//# An elected server that the store has not answered for 2 L SHOULD give its lease back while another one says that it hears the store.
+#[test]
+fn who_alone_does_not_hear_the_store_gives_the_lease_back_and_who_is_deaf_as_all_others_keeps_it() {
+    for another_hears in [true, false] {
+        let mut pair = [member_of(2, 0), member_of(2, 1)];
+        let at_of = |member: usize| SocketAddr::from(([192, 0, 2, 10 + u8::try_from(member).unwrap()], 7_311));
+        for (one, other) in [(0, 1), (1, 0)] {
+            pair[one].node_mut().set_address(u8::try_from(other).unwrap(), at_of(other));
+        }
+        let pass = |pair: &mut [GroupServer; 2], from: u64, to: u64, hear: [bool; 2]| {
+            for ms in from..to {
+                for member in 0..2 {
+                    if hear[member] {
+                        pair[member].store_answered(at(ms));
+                    }
+                    pair[member].handle_drained(at(ms));
+                    let mut buf = Vec::new();
+                    while let Some(path) = pair[member].poll_transmit(at(ms), &mut buf) {
+                        assert_eq!(path.remote, at_of(1 - member));
+                        pair[1 - member].handle_datagram(at(ms), Path::to(at_of(member)), &buf);
+                    }
+                }
+            }
+        };
+        pass(&mut pair, 0, 1_000, [true, false]);
+        let Some(Duty::Open(tenure)) = pair[0].poll_duty() else { panic!("nothing to open") };
+        let core = Server::new(at(1_000), 0, StoreId([1; 16]), cistern_server::Config::default(), [8; 32]).unwrap();
+        assert!(pair[0].serve(at(1_000), tenure, core));
+        pass(&mut pair, 1_000, 4_000, [false, another_hears]);
+        let expected = if another_hears { Role::Standby } else { Role::Serving };
+        assert_eq!(pair[0].role(at(4_000)), expected);
+        assert_eq!(pair[0].core().is_none(), another_hears);
+    }
 }

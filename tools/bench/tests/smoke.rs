@@ -308,6 +308,18 @@ fn locks_without_a_server_take_the_messages_and_round_trips_of_the_paper() {
 }
 
 #[test]
+fn holders_of_a_group_are_certain_again_after_each_fate_of_their_server() {
+    let report = short("group", &["--agents", "4", "--dir", env!("CARGO_TARGET_TMPDIR")]);
+    let rows = rows(&report, "group");
+    let skipped = report["sections"][0]["notes"].to_string().to_lowercase().contains("skipped");
+    assert_eq!(rows.len(), if skipped { 0 } else { 3 }, "{report}");
+    for row in rows {
+        assert!(number(row, "certain_p50_ms") > 0.0 && number(row, "certain_p50_ms") <= number(row, "last_max_ms") * 1.01, "{row}");
+        assert!(number(row, "lock_p50_ms") > 0.0 && number(row, "lost") < 0.5, "{row}");
+    }
+}
+
+#[test]
 fn impossible_option_is_refused_in_one_clear_line() {
     let output = bench(&["--rounds", "0"]);
     assert_eq!(output.status.code(), Some(2));

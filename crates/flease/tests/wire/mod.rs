@@ -11,7 +11,7 @@ fn sender() -> Header {
     let names = [b"a".to_vec(), b"b".to_vec(), b"c".to_vec()];
     let group =
         Group { terms: Terms::default(), members: 3, me: 0, nonce: 0x0102_0304_0506_0708, renew_by_write: false, durable_tokens: false };
-    Header { list_number: 1, list_hash: Header::hash_of(&names), group }
+    Header { list_number: 1, list_hash: Header::hash_of(&names), group, hears: false }
 }
 
 fn receiver() -> Header {
@@ -53,9 +53,12 @@ fn samples() -> Vec<Message> {
 #[test]
 fn what_is_written_is_read() {
     let messages: Vec<(&[u8], Message)> = samples().into_iter().map(|message| (&b"disk"[..], message)).collect();
-    let bytes = encoded(&sender(), &messages);
-    let read = Datagram::decode(&bytes, &receiver(), 0).unwrap();
-    assert_eq!(read, Datagram { nonce: sender().group.nonce, messages });
+    // What the sender hears need not agree with what the receiver does.
+    for hears in [false, true] {
+        let bytes = encoded(&Header { hears, ..sender() }, &messages);
+        let read = Datagram::decode(&bytes, &receiver(), 0).unwrap();
+        assert_eq!(read, Datagram { nonce: sender().group.nonce, hears, messages: messages.clone() });
+    }
 }
 
 #[test]
