@@ -24,8 +24,9 @@ const LISTED_16: u32 = 32;
 /// 16 bytes that a mutation gives to the store.
 const STORED_16: u32 = 12;
 
-/// 16 bytes of a stage that are filled before their piece has come, in pages that are new.
-const FILLED_16: u32 = 4;
+/// 16 bytes of a stage that are filled before their piece has come: 11 ns in new pages of a virtual machine, a fraction of one where the allocator
+/// has them still.
+const FILLED_16: u32 = 8;
 /// An operator's line, or one about the own key, besides what it lists: it is read, logged and executed, looks at each invite, and its change is
 /// committed.
 pub(crate) const LINE: u32 = 40_000;
