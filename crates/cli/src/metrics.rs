@@ -43,6 +43,8 @@ pub(crate) struct Snapshot {
     pub(crate) store: Option<CommitStats>,
     /// What is to be seen of the tables, for who asks for the page.
     pub(crate) overview: Option<Overview>,
+    /// What there is to say of the server's group, for the same.
+    pub(crate) group: Option<serde_json::Value>,
 }
 
 /// What a family's values are.

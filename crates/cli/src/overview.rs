@@ -4,7 +4,7 @@
 //! agent's identity: in clear, who knows these could act in an agent's name.
 //! Leaves to others: which rows there are (`cistern_server::overview`), how they look (`metrics/page`, `commands::top`).
 
-use crate::local::{LockRow, millis};
+use crate::local::{LockRow, MemberRow, millis};
 use crate::metrics::Snapshot;
 use crate::server_control::who;
 use crate::text::Text;
@@ -33,6 +33,18 @@ pub(crate) struct OverviewReport {
     pub(crate) locks: Vec<LockShown>,
     pub(crate) demands: Vec<DemandShown>,
     pub(crate) failovers: Vec<FailoverShown>,
+    /// The group of servers, if there is one.
+    pub(crate) group: Option<GroupShown>,
+}
+
+/// A group of servers, as the one that serves sees it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct GroupShown {
+    /// The member that tells.
+    pub(crate) me: String,
+    /// The one that has the group's lease, as far as it is known.
+    pub(crate) serves: Option<String>,
+    pub(crate) members: Vec<MemberRow>,
 }
 
 /// How long the tables are.
@@ -183,6 +195,7 @@ impl OverviewReport {
             locks: locks.into_iter().map(LockShown::from).collect(),
             demands: demands.into_iter().map(DemandShown::from).collect(),
             failovers: failovers.into_iter().map(FailoverShown::from).collect(),
+            group: snapshot.group.clone().and_then(|group| serde_json::from_value(group).ok()),
         }
     }
 
@@ -202,7 +215,25 @@ impl OverviewReport {
             (demand.path, demand.label) = (nameless(), nameless());
         }
         self.failovers.iter_mut().for_each(|failover| failover.label = nameless());
+        self.group = self.group.map(GroupShown::without_names);
         self
+    }
+}
+
+impl GroupShown {
+    fn without_names(self) -> Self {
+        let place = |name: &String| self.members.iter().position(|member| member.name == *name);
+        let numbered = |place: usize| format!("member {}", place + 1);
+        let me = place(&self.me).map(numbered).unwrap_or_default();
+        let serves = self.serves.as_ref().and_then(place).map(numbered);
+        let row = |(place, member): (usize, &MemberRow)| MemberRow {
+            name: numbered(place),
+            address: None,
+            heard_ms: member.heard_ms,
+            trouble: member.trouble.as_ref().map(|_| "in trouble".to_owned()),
+        };
+        let members = self.members.iter().enumerate().map(row).collect();
+        Self { me, serves, members }
     }
 }
 
@@ -295,4 +326,44 @@ fn spans<'a, const N: usize>(all: impl IntoIterator<Item = &'a Histogram<N>>) ->
         spans.count += histogram.count();
     }
     spans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cistern_driver::stats::Counts;
+    use cistern_link::Instant;
+    use cistern_server::{Config, Server};
+    use cistern_wire::StoreId;
+    use serde_json::json;
+
+    fn report() -> OverviewReport {
+        let now = Instant::new(1, 1);
+        let mut server = Server::new(now, 0, StoreId([1; 16]), Config::default(), [1; 32]).unwrap();
+        let members = json!([
+            { "name": "meta1:7311", "address": "10.0.0.1:7311" },
+            { "name": "meta2:7311", "address": "10.0.0.2:7311", "heard_ms": 40, "trouble": "10.0.0.2 has another list" },
+        ]);
+        let group = json!({ "me": "meta1:7311", "role": "serving", "serves": "meta1:7311", "lease_ms": 1_000, "members": members });
+        let snapshot =
+            Snapshot { figures: server.figures(now), driver: Counts::default(), store: None, overview: None, group: Some(group) };
+        OverviewReport::new(&snapshot, server.overview(now))
+    }
+
+    #[test]
+    fn what_is_told_is_read_as_it_was() {
+        let told = serde_json::to_value(report()).unwrap();
+        let read: OverviewReport = serde_json::from_value(told.clone()).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), told);
+        assert_eq!((told["state"].as_str(), told["group"]["members"][1]["heard_ms"].as_u64()), (Some("starting"), Some(40)));
+    }
+
+    #[test]
+    fn members_of_a_group_are_numbered_where_nothing_is_named() {
+        let told = serde_json::to_string(&report().without_names()).unwrap();
+        assert!(!told.contains("meta") && !told.contains("10.0.0"), "{told}");
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        assert_eq!((&told["group"]["serves"], &told["group"]["members"][1]["name"]), (&json!("member 1"), &json!("member 2")));
+        assert_eq!(told["group"]["members"][1]["trouble"], "in trouble");
+    }
 }

@@ -216,11 +216,13 @@ pub(crate) fn answer(server: &mut Server, now: Instant, beside: &Beside<'_>, lin
         }
         Ok(ControlRequest::Sessions {}) => Ok(sessions_of(server, now)),
         Ok(ControlRequest::Stats {}) => {
-            let snapshot = Snapshot { figures: server.figures(now), driver: *beside.driver, store: beside.store, overview: None };
+            let figures = server.figures(now);
+            let snapshot = Snapshot { figures, driver: *beside.driver, store: beside.store, overview: None, group: None };
             Ok(metrics::as_json(&metrics::all(&snapshot)))
         }
         Ok(ControlRequest::Overview {}) => {
-            let snapshot = Snapshot { figures: server.figures(now), driver: *beside.driver, store: beside.store, overview: None };
+            let (figures, group) = (server.figures(now), beside.group.map(|group| group()));
+            let snapshot = Snapshot { figures, driver: *beside.driver, store: beside.store, overview: None, group };
             Ok(json!(OverviewReport::new(&snapshot, server.overview(now))))
         }
         Ok(ControlRequest::Backup { .. } | ControlRequest::HandOver { .. } | ControlRequest::Settings {}) => {

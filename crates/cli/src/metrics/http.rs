@@ -249,7 +249,11 @@ fn connection(stream: &TcpStream, asker: &Asker) -> io::Result<()> {
         Some(head) => answer_to(&head, &asker.host),
         None => (HttpAnswer::Refused("431 Request Header Fields Too Large", "the head of the request is too long\n"), false),
     };
-    let stalled = ("503 Service Unavailable", PLAIN, Body::from("the server's loop gives no figures: it stands still, or has ended\n"));
+    let stalled = (
+        "503 Service Unavailable",
+        PLAIN,
+        Body::from("the server's loop gives no figures: it stands by in its group, stands still, or has ended\n"),
+    );
     let (status, kind, body) = match answer {
         HttpAnswer::Metrics => asker.figures().map_or(stalled, |snapshot| {
             let mut all = families::all(&snapshot);

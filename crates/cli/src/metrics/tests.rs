@@ -14,8 +14,13 @@ const MANUAL: &str = include_str!("../../../../docs/operating.md");
 fn the_page_of_metrics_is_made_from_them() {
     let now = Instant::new(1, 1);
     let server = Server::new(now, 0, StoreId([1; 16]), Config::default(), [1; 32]).unwrap();
-    let snapshot =
-        Snapshot { figures: server.figures(now), driver: Counts::default(), store: Some(CommitStats::default()), overview: None };
+    let snapshot = Snapshot {
+        figures: server.figures(now),
+        driver: Counts::default(),
+        store: Some(CommitStats::default()),
+        overview: None,
+        group: None,
+    };
     let mut families = all(&snapshot);
     families.extend(process::families());
     let names: BTreeSet<_> = families.iter().map(|family| family.name.clone()).collect();

@@ -129,6 +129,7 @@ impl ServerGuests {
                 driver: self.stats.read(),
                 store: backing.store.stats(),
                 overview: with_overview.then(|| server.overview(now)),
+                group: group.filter(|_| with_overview).map(|group| group()),
             });
         }
         Ok(())

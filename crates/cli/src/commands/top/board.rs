@@ -5,7 +5,7 @@
 //! Leaves to others: the terminal (`screen`), which rows there are (the server).
 
 use crate::local::{Failure, LockRow};
-use crate::overview::{Counters, FailoverShown, OverviewReport, Spans};
+use crate::overview::{Counters, FailoverShown, GroupShown, OverviewReport, Spans};
 use crate::show;
 use crate::text::Text;
 use cistern_text::table;
@@ -177,8 +177,10 @@ fn quantile(before: &Spans, now: &Spans) -> String {
     }
 }
 
-fn sections(report: &OverviewReport) -> [Section; 4] {
-    [failovers(report), locks(report), sessions(report), demands(report)]
+fn sections(report: &OverviewReport) -> Vec<Section> {
+    let mut sections = vec![failovers(report), locks(report), sessions(report), demands(report)];
+    sections.extend(report.group.as_ref().map(members));
+    sections
 }
 
 fn titles<const N: usize>(titles: [&str; N]) -> Vec<String> {
@@ -250,6 +252,21 @@ fn sessions(report: &OverviewReport) -> Section {
     }));
     let all = report.totals.sessions + report.totals.timing_out;
     Section { title: "Sessions".to_owned(), rows, more: all.saturating_sub(report.sessions.len()), shown: usize::MAX }
+}
+
+fn members(group: &GroupShown) -> Section {
+    let mut rows = vec![titles(["SERVER", "ROLE", "HEARD", "ADDRESS", "TROUBLE"])];
+    rows.extend(group.members.iter().map(|member| {
+        let role = if group.serves.as_ref() == Some(&member.name) { "serves" } else { "stands by" };
+        let heard = match member.heard_ms {
+            _ if member.name == group.me => "this one".to_owned(),
+            Some(ms) => format!("{} ago", show::span(ms)),
+            None => "not heard".to_owned(),
+        };
+        let address = member.address.clone().unwrap_or_else(|| "-".to_owned());
+        vec![member.name.clone(), role.to_owned(), heard, address, member.trouble.clone().unwrap_or_default()]
+    }));
+    Section { title: "Group of servers".to_owned(), rows, more: 0, shown: usize::MAX }
 }
 
 fn demands(report: &OverviewReport) -> Section {

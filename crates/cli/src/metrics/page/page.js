@@ -281,6 +281,20 @@ function showDemands(o) {
   table("demands", columns, rows, "Nothing is asked back.", "");
 }
 
+function showGroup(group) {
+  $("group").hidden = group === null;
+  if (group === null) return;
+  const rows = group.members.map((m) => ({
+    first: true,
+    cells: [
+      name(m.name), m.address || "–", m.name === group.serves ? ["serves", "good"] : ["stands by", "soft"],
+      m.name === group.me ? "this one" : m.heard_ms === undefined ? "not heard" : span(m.heard_ms) + " ago", [name(m.trouble || ""), "warn"],
+    ],
+  }));
+  const columns = [["Server", "name"], ["Address", "name wide"], ["Role", ""], ["Heard", "number"], ["Trouble", ""]];
+  table("members", columns, rows, "", "");
+}
+
 function show(o, at) {
   showHead(o);
   showTotals(o);
@@ -288,6 +302,7 @@ function show(o, at) {
   showFailovers(o.failovers);
   showLocks(o);
   showSessions(o);
+  showGroup(o.group);
   showDemands(o);
 }
 
