@@ -38,6 +38,7 @@ const SERVER: Picture = Picture {
         ("lines", &["requests"]),
         ("transport", &[]),
         ("presence", &[]),
+        ("leases", &["store"]),
         ("locks", &[]),
         ("scheduler", &[]),
         ("store", &[]),

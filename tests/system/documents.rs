@@ -39,7 +39,8 @@ const NOT_RUN: [(&str, &str); 13] = [
 const DAEMONS: [&str; 3] = ["cisternd -", "cistern agent run", "cistern-netfault --server"];
 
 /// Commands that stay until they are ended, and look on.
-const WATCHERS: [&str; 4] = ["cistern member", "cistern agent top", "cistern leader --follow", "cistern top"];
+const WATCHERS: [&str; 5] =
+    ["cistern member", "cistern agent top", "cistern leader --follow", "cistern top", "cistern lease keepalive --secret"];
 
 /// A line to be carried out, and where it stands.
 struct Line {
@@ -133,7 +134,7 @@ fn every_example_of_help_runs() {
     let mut pages = vec![("cistern", vec![])];
     for command in subcommands(CISTERN, &[]) {
         pages.push(("cistern", vec![command.clone()]));
-        if matches!(command.as_str(), "xattr" | "admin" | "agent" | "key" | "member") {
+        if matches!(command.as_str(), "xattr" | "admin" | "agent" | "key" | "lease" | "member") {
             pages.extend(subcommands(CISTERN, &[&command]).into_iter().map(|inner| ("cistern", vec![command.clone(), inner])));
         }
     }

@@ -33,6 +33,7 @@ mod locks;
 mod log;
 mod membership;
 mod metrics;
+mod named_leases;
 mod netfault;
 mod operators;
 mod own_key;

@@ -16,7 +16,7 @@ types["RawHeader"] = { is = "structure", name = "RawHeader",
 }
 types["u16"] = { is = "number", bytes = 2, signed = false, shown = "decimal" }
 types["MessageHeader"] = { is = "structure", name = "MessageHeader",
-  { name = "kind", type = types["u8"], shown = "words", words = { [1] = "HELLO", [2] = "CHALLENGE", [3] = "WELCOME", [4] = "REFUSE", [6] = "CONFIRM", [7] = "OPENED", [8] = "KNOWN", [9] = "JOIN", [10] = "JOINED", [11] = "ROSTER", [12] = "ROSTER_PART", [16] = "KEEPALIVE", [17] = "RELEASE", [19] = "CANCEL", [20] = "END_SESSION", [21] = "PATH_CHALLENGE", [22] = "PATH_RESPONSE", [32] = "DEMAND", [33] = "GRANT", [34] = "WAIT_OVER", [35] = "PROBE", [36] = "WATCH_EVENT", [40] = "RECEIPT", [48] = "RECLAIM", [49] = "RECLAIM_COMPLETE", [50] = "OUTCOME", [64] = "LOOKUP", [65] = "GETATTR", [66] = "SETATTR", [67] = "READDIR", [68] = "CREATE", [69] = "MKDIR", [70] = "SYMLINK", [71] = "LINK", [72] = "UNLINK", [73] = "RMDIR", [74] = "RENAME", [75] = "MKREALM", [76] = "SETQUOTA", [77] = "LIST_REALMS", [80] = "READ", [81] = "STAGE", [82] = "WRITE", [83] = "BATCH", [84] = "GETXATTR", [85] = "LISTXATTR", [86] = "SETXATTR", [87] = "REMOVEXATTR", [96] = "LOCK", [98] = "LIST_LOCKS", [99] = "SERVER_STATUS", [100] = "WATCH", [101] = "UNWATCH", [120] = "ADMIN", [128] = "ACK", [129] = "PENDING", [130] = "QUEUED", [131] = "RESULT", [132] = "NACK", [133] = "ALIVE", [134] = "RELEASED", [135] = "CANCELLED", [136] = "ENDED", [137] = "HINT" }, doc = "Code of the message's kind." },
+  { name = "kind", type = types["u8"], shown = "words", words = { [1] = "HELLO", [2] = "CHALLENGE", [3] = "WELCOME", [4] = "REFUSE", [6] = "CONFIRM", [7] = "OPENED", [8] = "KNOWN", [9] = "JOIN", [10] = "JOINED", [11] = "ROSTER", [12] = "ROSTER_PART", [16] = "KEEPALIVE", [17] = "RELEASE", [19] = "CANCEL", [20] = "END_SESSION", [21] = "PATH_CHALLENGE", [22] = "PATH_RESPONSE", [32] = "DEMAND", [33] = "GRANT", [34] = "WAIT_OVER", [35] = "PROBE", [36] = "WATCH_EVENT", [40] = "RECEIPT", [48] = "RECLAIM", [49] = "RECLAIM_COMPLETE", [50] = "OUTCOME", [64] = "LOOKUP", [65] = "GETATTR", [66] = "SETATTR", [67] = "READDIR", [68] = "CREATE", [69] = "MKDIR", [70] = "SYMLINK", [71] = "LINK", [72] = "UNLINK", [73] = "RMDIR", [74] = "RENAME", [75] = "MKREALM", [76] = "SETQUOTA", [77] = "LIST_REALMS", [78] = "MKLEASE", [79] = "ATTACH", [80] = "READ", [81] = "STAGE", [82] = "WRITE", [83] = "BATCH", [84] = "GETXATTR", [85] = "LISTXATTR", [86] = "SETXATTR", [87] = "REMOVEXATTR", [96] = "LOCK", [98] = "LIST_LOCKS", [99] = "SERVER_STATUS", [100] = "WATCH", [101] = "UNWATCH", [102] = "KEEP_LEASE", [103] = "LIST_LEASES", [120] = "ADMIN", [128] = "ACK", [129] = "PENDING", [130] = "QUEUED", [131] = "RESULT", [132] = "NACK", [133] = "ALIVE", [134] = "RELEASED", [135] = "CANCELLED", [136] = "ENDED", [137] = "HINT" }, doc = "Code of the message's kind." },
   { name = "reserved", type = types["u8"], doc = "Reserved; 0." },
   { name = "length", type = types["u16"], doc = "Bytes of the body." },
 }
@@ -371,6 +371,24 @@ types["ListRealms"] = { is = "structure", name = "ListRealms",
   { name = "realm", type = types["Realm"], doc = "The realm; 0: all." },
   { name = "after", type = types["Realm"], doc = "Goes on after this one; 0: from the start." },
 }
+types["MakeLease"] = { is = "structure", name = "MakeLease",
+  { name = "ask", type = types["Ask"], doc = "The request; in an item of a batch [`Ask::NONE`](crate::Ask::NONE)." },
+  { name = "dir", type = types["ObjectId"], doc = "The directory in which it is made." },
+  { name = "name", type = types["bytes8"], doc = "The new name." },
+  { name = "mode", type = types["u16"], shown = "octal", doc = "Permission bits." },
+  { name = "uid", type = types["u32"], doc = "Owner." },
+  { name = "gid", type = types["u32"], doc = "Group." },
+  { name = "ttl_ms", type = types["u32"], shown = "millis", doc = "Its time to live." },
+  { name = "verifier", type = types["32 bytes"], doc = "Hash of its secret." },
+  { name = "terms", type = types["Terms"], doc = "Locks, guard and expectations; in an item of a batch [`Terms::NONE`](crate::Terms::NONE)." },
+}
+types["Attach"] = { is = "structure", name = "Attach",
+  { name = "ask", type = types["Ask"], doc = "The request; in an item of a batch [`Ask::NONE`](crate::Ask::NONE)." },
+  { name = "object", type = types["ObjectId"], doc = "The file or symbolic link." },
+  { name = "lease", type = types["ObjectId"], doc = "The lease." },
+  { name = "secret", type = types["16 bytes"], doc = "The lease's secret." },
+  { name = "terms", type = types["Terms"], doc = "Locks, guard and expectations; in an item of a batch [`Terms::NONE`](crate::Terms::NONE)." },
+}
 types["Read"] = { is = "structure", name = "Read",
   { name = "ask", type = types["Ask"], doc = "The request." },
   { name = "object", type = types["ObjectId"], doc = "The file." },
@@ -462,6 +480,20 @@ types["Item SetQuota"] = { is = "structure", name = "SetQuota",
   { name = "objects", type = types["optional u64"], doc = "Most objects; 0: no bound; none: as it is." },
   { name = "bytes", type = types["optional u64"], doc = "Most bytes; 0: no bound; none: as it is." },
 }
+types["Item MakeLease"] = { is = "structure", name = "MakeLease",
+  { name = "dir", type = types["ObjectId"], doc = "The directory in which it is made." },
+  { name = "name", type = types["bytes8"], doc = "The new name." },
+  { name = "mode", type = types["u16"], shown = "octal", doc = "Permission bits." },
+  { name = "uid", type = types["u32"], doc = "Owner." },
+  { name = "gid", type = types["u32"], doc = "Group." },
+  { name = "ttl_ms", type = types["u32"], shown = "millis", doc = "Its time to live." },
+  { name = "verifier", type = types["32 bytes"], doc = "Hash of its secret." },
+}
+types["Item Attach"] = { is = "structure", name = "Attach",
+  { name = "object", type = types["ObjectId"], doc = "The file or symbolic link." },
+  { name = "lease", type = types["ObjectId"], doc = "The lease." },
+  { name = "secret", type = types["16 bytes"], doc = "The lease's secret." },
+}
 types["Item Write"] = { is = "structure", name = "Write",
   { name = "object", type = types["ObjectId"], doc = "The file." },
   { name = "offset", type = types["u64"], doc = "Where the contents begin." },
@@ -481,7 +513,7 @@ types["Item RemoveXattr"] = { is = "structure", name = "RemoveXattr",
   { name = "object", type = types["ObjectId"], doc = "The object." },
   { name = "name", type = types["bytes8"], doc = "The attribute's name." },
 }
-types["Item"] = { is = "union", name = "Item", shown = "words", words = { [66] = "SETATTR", [68] = "CREATE", [69] = "MKDIR", [70] = "SYMLINK", [71] = "LINK", [72] = "UNLINK", [73] = "RMDIR", [74] = "RENAME", [75] = "MKREALM", [76] = "SETQUOTA", [82] = "WRITE", [86] = "SETXATTR", [87] = "REMOVEXATTR" }, cases = {
+types["Item"] = { is = "union", name = "Item", shown = "words", words = { [66] = "SETATTR", [68] = "CREATE", [69] = "MKDIR", [70] = "SYMLINK", [71] = "LINK", [72] = "UNLINK", [73] = "RMDIR", [74] = "RENAME", [75] = "MKREALM", [76] = "SETQUOTA", [78] = "MKLEASE", [79] = "ATTACH", [82] = "WRITE", [86] = "SETXATTR", [87] = "REMOVEXATTR" }, cases = {
   [66] = { field = "setattr", type = types["Item SetAttr"] },
   [68] = { field = "create", type = types["Item Create"] },
   [69] = { field = "mkdir", type = types["Item Mkdir"] },
@@ -492,6 +524,8 @@ types["Item"] = { is = "union", name = "Item", shown = "words", words = { [66] =
   [74] = { field = "rename", type = types["Item Rename"] },
   [75] = { field = "mkrealm", type = types["Item MakeRealm"] },
   [76] = { field = "setquota", type = types["Item SetQuota"] },
+  [78] = { field = "mklease", type = types["Item MakeLease"] },
+  [79] = { field = "attach", type = types["Item Attach"] },
   [82] = { field = "write", type = types["Item Write"] },
   [86] = { field = "setxattr", type = types["Item SetXattr"] },
   [87] = { field = "removexattr", type = types["Item RemoveXattr"] },
@@ -555,6 +589,16 @@ types["Watch"] = { is = "structure", name = "Watch",
 types["Unwatch"] = { is = "structure", name = "Unwatch",
   { name = "ask", type = types["Ask"], doc = "The request." },
   { name = "object", type = types["ObjectId"], doc = "The object." },
+}
+types["KeepLease"] = { is = "structure", name = "KeepLease",
+  { name = "ask", type = types["Ask"], doc = "The request." },
+  { name = "lease", type = types["ObjectId"], doc = "The lease." },
+  { name = "secret", type = types["16 bytes"], doc = "Its secret." },
+}
+types["ListLeases"] = { is = "structure", name = "ListLeases",
+  { name = "ask", type = types["Ask"], doc = "The request." },
+  { name = "lease", type = types["ObjectId"], doc = "The lease whose files are listed, itself among them; 0: all leases are." },
+  { name = "after", type = types["ObjectId"], doc = "Goes on after this object; 0: from the start." },
 }
 types["Admin"] = { is = "structure", name = "Admin",
   { name = "ask", type = types["Ask"], doc = "The request." },
@@ -724,7 +768,7 @@ types["list of ItemResult"] = { is = "list", of = types["ItemResult"] }
 types["Batched"] = { is = "structure", name = "Batched",
   { name = "items", type = types["list of ItemResult"], doc = "One for each item, in order." },
 }
-types["Limit"] = { is = "code", bytes = 1, shown = "words", words = { [1] = "objects", [2] = "bytes", [3] = "locks", [4] = "waiting lock requests", [5] = "watches", [6] = "staged bytes", [7] = "ephemeral files", [8] = "sessions" } }
+types["Limit"] = { is = "code", bytes = 1, shown = "words", words = { [1] = "objects", [2] = "bytes", [3] = "locks", [4] = "waiting lock requests", [5] = "watches", [6] = "staged bytes", [7] = "ephemeral files", [8] = "sessions", [9] = "named leases" } }
 types["Whose"] = { is = "code", bytes = 1, shown = "words", words = { [1] = "realm", [2] = "principal", [3] = "host", [4] = "session", [5] = "object", [6] = "server" } }
 types["Limited"] = { is = "structure", name = "Limited",
   { name = "limit", type = types["Limit"], doc = "What would be too much." },
@@ -755,7 +799,23 @@ types["AdminAnswer"] = { is = "structure", name = "AdminAnswer",
   { name = "offset", type = types["u32"], doc = "Where the page begins." },
   { name = "text", type = types["bytes16"], shown = "text", doc = "The page, of a text in UTF-8; it may end within a character." },
 }
-types["Reply"] = { is = "union", name = "Reply", shown = "words", words = { [0] = "DONE", [1] = "FAILED", [2] = "WALKED", [3] = "STATED", [4] = "LISTING", [5] = "DATA", [6] = "CHANGED", [7] = "GRANTED", [8] = "LOCK_REFUSED", [9] = "LOCK_ROWS", [10] = "SERVER_REPORT", [11] = "RECLAIMED", [12] = "OUTCOME_TOLD", [13] = "XATTR", [14] = "XATTR_NAMES", [15] = "BATCH_FAILED", [16] = "WATCHED", [17] = "BATCHED", [18] = "LIMITED", [19] = "REALM_ROWS", [20] = "ADMIN_ANSWER" }, cases = {
+types["LeaseKept"] = { is = "structure", name = "LeaseKept",
+  { name = "ttl_ms", type = types["u32"], shown = "millis", doc = "For how long the lease lasts, from when the request was executed." },
+}
+types["LeaseRow"] = { is = "structure", name = "LeaseRow",
+  { name = "object", type = types["ObjectId"], doc = "The file." },
+  { name = "lease", type = types["ObjectId"], doc = "The lease." },
+  { name = "ttl_ms", type = types["u32"], shown = "millis", doc = "The lease's time to live." },
+  { name = "left_ms", type = types["u32"], shown = "millis", doc = "What is left of it." },
+  { name = "files", type = types["u32"], doc = "How many files go with the lease, its own included." },
+  { name = "place", type = types["bytes16"], shown = "text", doc = "A path of the file, as far as it fits." },
+}
+types["list of LeaseRow"] = { is = "list", of = types["LeaseRow"] }
+types["LeaseRows"] = { is = "structure", name = "LeaseRows",
+  { name = "end", type = types["bool"], doc = "Whether this page is the last." },
+  { name = "rows", type = types["list of LeaseRow"], doc = "The files, by number." },
+}
+types["Reply"] = { is = "union", name = "Reply", shown = "words", words = { [0] = "DONE", [1] = "FAILED", [2] = "WALKED", [3] = "STATED", [4] = "LISTING", [5] = "DATA", [6] = "CHANGED", [7] = "GRANTED", [8] = "LOCK_REFUSED", [9] = "LOCK_ROWS", [10] = "SERVER_REPORT", [11] = "RECLAIMED", [12] = "OUTCOME_TOLD", [13] = "XATTR", [14] = "XATTR_NAMES", [15] = "BATCH_FAILED", [16] = "WATCHED", [17] = "BATCHED", [18] = "LIMITED", [19] = "REALM_ROWS", [20] = "ADMIN_ANSWER", [21] = "LEASE_KEPT", [22] = "LEASE_ROWS" }, cases = {
   [0] = { field = "done", type = types["Done"] },
   [1] = { field = "failed", type = types["Failed"] },
   [2] = { field = "walked", type = types["Walked"] },
@@ -777,6 +837,8 @@ types["Reply"] = { is = "union", name = "Reply", shown = "words", words = { [0] 
   [18] = { field = "limited", type = types["Limited"] },
   [19] = { field = "realm_rows", type = types["RealmRows"] },
   [20] = { field = "admin_answer", type = types["AdminAnswer"] },
+  [21] = { field = "lease_kept", type = types["LeaseKept"] },
+  [22] = { field = "lease_rows", type = types["LeaseRows"] },
 } }
 types["Ack"] = { is = "structure", name = "Ack",
   { name = "nonce", type = types["u64"], doc = "The request." },
@@ -880,6 +942,8 @@ local kinds = {
   [75] = { name = "MKREALM", field = "mkrealm", direction = "agent", lane = "Request", renews = false, body = types["MakeRealm"] },
   [76] = { name = "SETQUOTA", field = "setquota", direction = "agent", lane = "Request", renews = false, body = types["SetQuota"] },
   [77] = { name = "LIST_REALMS", field = "list_realms", direction = "agent", lane = "Request", renews = false, body = types["ListRealms"] },
+  [78] = { name = "MKLEASE", field = "mklease", direction = "agent", lane = "Request", renews = false, body = types["MakeLease"] },
+  [79] = { name = "ATTACH", field = "attach", direction = "agent", lane = "Request", renews = false, body = types["Attach"] },
   [80] = { name = "READ", field = "read", direction = "agent", lane = "Request", renews = false, body = types["Read"] },
   [81] = { name = "STAGE", field = "stage", direction = "agent", lane = "Request", renews = false, body = types["Stage"] },
   [82] = { name = "WRITE", field = "write", direction = "agent", lane = "Request", renews = false, body = types["Write"] },
@@ -893,6 +957,8 @@ local kinds = {
   [99] = { name = "SERVER_STATUS", field = "server_status", direction = "agent", lane = "Request", renews = false, body = types["ServerStatus"] },
   [100] = { name = "WATCH", field = "watch", direction = "agent", lane = "Request", renews = false, body = types["Watch"] },
   [101] = { name = "UNWATCH", field = "unwatch", direction = "agent", lane = "Request", renews = false, body = types["Unwatch"] },
+  [102] = { name = "KEEP_LEASE", field = "keep_lease", direction = "agent", lane = "Request", renews = false, body = types["KeepLease"] },
+  [103] = { name = "LIST_LEASES", field = "list_leases", direction = "agent", lane = "Request", renews = false, body = types["ListLeases"] },
   [120] = { name = "ADMIN", field = "admin", direction = "agent", lane = "Request", renews = false, body = types["Admin"] },
   [128] = { name = "ACK", field = "ack", direction = "server", lane = "Renewal", renews = true, body = types["Ack"] },
   [129] = { name = "PENDING", field = "pending", direction = "server", lane = "Renewal", renews = true, body = types["Pending"] },

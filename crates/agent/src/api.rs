@@ -3,20 +3,23 @@
 //! Invariants: a command names all that it needs, none rests on one before it; every command ends exactly once, at once or as
 //! [`Event::Done`], with an output or an error that says what is known of its outcome.
 
+mod events;
 mod rows;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_link::Instant;
+use cistern_seal::LeaseSecret;
 use cistern_wire::sealed::OpenStatus;
 use cistern_wire::{
-    Attr, Expect, Generation, ItemResult, Limited, Mode, ObjectId, ObjectKind, Realm, RefuseReason, RenameRule, ServerReport, SessionId,
-    Status, XattrRule,
+    Attr, Expect, Generation, ItemResult, Limited, Mode, ObjectId, ObjectKind, Realm, RefuseReason, RenameRule, ServerReport, Status,
+    XattrRule,
 };
 use core::time::Duration;
 
-pub use self::rows::{LockInfo, RealmInfo};
+pub use self::events::{Event, LockEvent, Submitted, WatchEvent};
+pub use self::rows::{LeaseInfo, LockInfo, RealmInfo};
 pub use crate::lease::{HolderView, LeaseView, Phase};
 
 /// Number of a command, chosen by the agent when it takes the command.
@@ -262,7 +265,7 @@ pub enum Command {
     },
     /// Several changes, all of them or none → [`Output::Batched`], or [`OpError::Item`].
     Batch {
-        /// Create, Mkdir, MakeRealm, SetQuota, Symlink, Link, Unlink, Rmdir, Rename, SetAttr, Write, SetXattr and RemoveXattr; 1 to 16. A path means what it meant before the batch, unless an item before has made that very name: then it means what was made;
+        /// Create, Mkdir, MakeRealm, SetQuota, MakeLease, Attach, Symlink, Link, Unlink, Rmdir, Rename, SetAttr, Write, SetXattr and RemoveXattr; 1 to 16. A path means what it meant before the batch, unless an item before has made that very name: then it means what was made;
         /// one through a name that an item before has exchanged fails with EINVAL. All that is staged together: at most 4 MiB, or E2BIG.
         /// Create does not follow a symbolic link (EEXIST).
         items: Vec<Command>,
@@ -306,6 +309,38 @@ pub enum Command {
     ListLocks {
         /// On what; `None`: everywhere, and each row tells a path of its object.
         target: Option<Target>,
+    },
+    /// Makes a named lease: a file that goes when nobody keeps it → [`Output::Attr`].
+    MakeLease {
+        /// Its path.
+        path: Bytes,
+        /// Its time to live, in milliseconds: 500 to 2,592,000,000.
+        ttl_ms: u32,
+        /// Who has it keeps the lease.
+        secret: LeaseSecret,
+        /// Who owns the file.
+        owner: Ownership,
+    },
+    /// Has a file or symbolic link go with a named lease → [`Output::Attr`].
+    Attach {
+        /// The file; a symbolic link at the end is not followed.
+        path: Bytes,
+        /// A path of the lease.
+        lease: Bytes,
+        /// The lease's secret.
+        secret: LeaseSecret,
+    },
+    /// Gives a named lease its whole time again → [`Output::LeaseKept`].
+    KeepLease {
+        /// The lease.
+        lease: Target,
+        /// Its secret.
+        secret: LeaseSecret,
+    },
+    /// Named leases, or the files of one → [`Output::Leases`].
+    ListLeases {
+        /// Whose files, its own among them; `None`: all leases, without what is attached.
+        lease: Option<Target>,
     },
     /// Realms, with their quotas and use → [`Output::Realms`].
     ListRealms {
@@ -432,6 +467,13 @@ pub enum Output {
     Locks(Vec<LockInfo>),
     /// Realms, by number.
     Realms(Vec<RealmInfo>),
+    /// A named lease was kept.
+    LeaseKept {
+        /// It lasts until then on the agent's lease clock, at least: its time counts from when the command was given.
+        until: Instant,
+    },
+    /// Files of named leases, by number.
+    Leases(Vec<LeaseInfo>),
     /// What an operator's line was answered.
     Line(Bytes),
     /// The server's report.
@@ -476,117 +518,4 @@ pub enum OpError {
     Closed,
     /// A bound of the agent is reached: too many commands at once.
     Overloaded,
-}
-
-/// What happens to a lock that a user holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LockEvent {
-    /// Operations under it should end: the lease was not renewed in time and ends soon.
-    Suspect {
-        /// When it ends.
-        valid_until: Instant,
-    },
-    /// The lease is over: stop using it. It may become certain again.
-    Uncertain,
-    /// It is held after all, under the same token.
-    Certain {
-        /// Until when.
-        valid_until: Instant,
-    },
-    /// It is gone for good.
-    Lost,
-}
-
-/// What a watcher is told of its object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WatchEvent {
-    /// The object has this version, and every change from now on is told as long as nothing else is said. Whoever knows another version
-    /// looks again: while nothing was certain it has changed.
-    Certain {
-        /// Its version.
-        version: u64,
-    },
-    /// It has changed.
-    Changed {
-        /// Its version now.
-        version: u64,
-    },
-    /// Nobody would tell of a change now: the lease is over, or the session; the agent goes on trying.
-    Uncertain,
-    /// It is gone; the watch is over.
-    Gone,
-}
-
-/// What the agent tells its users unasked, and how commands end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Event {
-    /// A command ended.
-    Done {
-        /// Which.
-        op: OpId,
-        /// How.
-        result: Result<Output, OpError>,
-    },
-    /// Something happened to a lock.
-    Lock {
-        /// Whose.
-        holder: HolderId,
-        /// On what.
-        object: ObjectId,
-        /// What.
-        what: LockEvent,
-    },
-    /// Something is known of a watched object.
-    Watch {
-        /// Whose.
-        watch: WatchId,
-        /// The object.
-        object: ObjectId,
-        /// What.
-        what: WatchEvent,
-    },
-    /// A session is open.
-    SessionOpened {
-        /// Which.
-        session: SessionId,
-    },
-    /// After a restart of the server a session has taken over the locks of a former one; those lost were told as lost before.
-    SessionReclaimed {
-        /// The former session.
-        from: SessionId,
-        /// The present one.
-        to: SessionId,
-        /// Locks that are held as before.
-        kept: u64,
-        /// Locks that are not.
-        lost: u64,
-    },
-    /// A session is over, and every lock in it lost. Holders were told so before, or, of very many, are in the turns that follow.
-    SessionEnded {
-        /// Which.
-        session: SessionId,
-        /// Why, in words for a log.
-        why: &'static str,
-    },
-    /// The server has a newer roster of the cluster's servers: whoever keeps the roster judges it, and gives what it says to
-    /// [`Agent::set_servers`](crate::Agent::set_servers).
-    Roster {
-        /// With its signature.
-        signed: Vec<u8>,
-    },
-    /// The agent cannot get a session for now and goes on trying; told once per attempt series.
-    NoSession {
-        /// Why.
-        error: OpError,
-    },
-}
-
-/// How a command was taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Submitted {
-    /// It ended at once: answered from cache under a valid lease, with no message; or refused.
-    Now(Result<Output, OpError>),
-    /// It runs; its end comes as [`Event::Done`].
-    Later(OpId),
 }

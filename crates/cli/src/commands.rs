@@ -19,6 +19,7 @@ mod init;
 mod join;
 pub(crate) mod key;
 mod leader;
+mod lease;
 mod ln;
 pub(crate) mod lock;
 mod locks;
@@ -159,6 +160,8 @@ commands! {
     Member(member::Member),
     #[command(subcommand)]
     Realm(realm::Realm),
+    #[command(subcommand)]
+    Lease(lease::NamedLease),
     Status(status::ServerStatus),
     Top(top::TopOfServer),
     Peer(peer::Peer),
@@ -215,7 +218,13 @@ impl fmt::Display for PathAttributes<'_> {
         writeln!(f, "Modify: {} UTC", show::time(a.mtime_ns))?;
         write!(f, "Change: {} UTC", show::time(a.ctime_ns))?;
         match &a.made_by {
-            Some(session) => write!(f, "\nEphemeral: removed with session {session}, or with the one that took it over"),
+            Some(owner) if u64::from_str_radix(owner, 16) == Ok(a.object) => {
+                write!(f, "\nNamed lease: removed, with all that is attached, when nobody keeps it")
+            }
+            Some(owner) => write!(
+                f,
+                "\nEphemeral: removed with session {owner}, with the one that took it over, or with the named lease of that number"
+            ),
             None => Ok(()),
         }
     }

@@ -6,7 +6,7 @@
 mod changes;
 
 use crate::bell::wait_for_call;
-use crate::local::{Failure, Hold, News, Request, Response, Until, micros, millis};
+use crate::local::{Failure, Hold, KeptLease, News, Request, Response, Until, micros, millis};
 use crate::members::{Claims, Members};
 use crate::neighbours::Neighbours;
 use crate::signals::End;
@@ -386,6 +386,14 @@ pub(crate) fn execute<W: Waits>(
             let list = waits.wait(client.list_xattr(path.as_os()))?;
             let names = list.names.into_iter().map(Text::from).collect();
             Response::Xattrs { object: list.version.file.0, version: list.version.number, names }
+        }
+        Request::LeaseKeep { lease, secret } => {
+            let until = waits.wait(client.keep_lease(lease.as_os(), &secret.0))?;
+            Response::KeptLease(KeptLease::of(until, client.now()))
+        }
+        Request::Leases { lease } => {
+            let list = lease.map_or_else(|| client.leases(), |lease| client.lease_files(lease.as_os()));
+            Response::Leases(waits.wait(list)?.into_iter().map(Into::into).collect())
         }
         Request::Realms { realm } => {
             let realms = waits.wait(realm.map_or_else(|| client.realms(), |realm| client.realm(realm)))?;

@@ -9,12 +9,14 @@ mod answers;
 mod group;
 mod lease;
 mod line;
+mod named_lease;
 mod request;
 mod rows;
 
 pub(crate) use group::{GroupReport, MemberRow, TokenBasis};
 pub(crate) use lease::Lease;
 pub(crate) use line::{API, Event, Greeting, LINE_MAX, News, RequestLine, Said, Unread, What};
+pub(crate) use named_lease::{KeptLease, LeaseFileRow, NewLease, SecretText};
 pub(crate) use request::{AttrRule, Item, Request, Rule, Version};
 pub(crate) use rows::{Hold, RealmRow, Until};
 
@@ -39,6 +41,9 @@ pub(crate) enum Response {
     Link(Text),
     Locks(Vec<LockRow>),
     Realms(Vec<RealmRow>),
+    NewLease(NewLease),
+    KeptLease(KeptLease),
+    Leases(Vec<LeaseFileRow>),
     Server(Report),
     Pong {
         round_trip_us: u64,

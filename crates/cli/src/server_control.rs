@@ -323,6 +323,7 @@ fn status_of(server: &Server, now: Instant, driver: &Counts) -> Value {
         "withheld": status.withheld,
         "watches": status.watches,
         "ephemerals": status.ephemerals,
+        "named_leases": status.named_leases,
         "held": status.held,
         "uncounted_ms": millis(status.stalled),
         "opened": stats.opened,

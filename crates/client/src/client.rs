@@ -6,6 +6,7 @@ use crate::error::{Error, Subject};
 use crate::hub::Inner;
 use crate::identity::AgentIdentity;
 use crate::metadata::FileId;
+use crate::named_lease::ttl_ms;
 use crate::op::{Conditions, Op, kinds};
 use crate::status::LeaseView;
 use crate::update::Update;
@@ -13,11 +14,13 @@ use crate::watcher::Watcher;
 use bytes::Bytes;
 use cistern_agent::api::{AttrChange, Command, Target, Wait};
 use cistern_link::Instant;
+use cistern_seal::LeaseSecret;
 use cistern_wire::{Mode, Realm, RenameRule, XattrRule};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An agent and its connection to the server; clones share it. When the last clone, guard, watcher and call is gone, everything is given
 /// back and the session closed.
@@ -237,6 +240,41 @@ impl Client {
     #[must_use]
     pub fn watcher(&self) -> Watcher {
         Watcher::new(Arc::clone(&self.inner))
+    }
+}
+
+/// Named leases: a file with a time to live of its own, which outlives the client that made it. With it go the files that are attached to it.
+/// It is revoked by removing its file.
+impl Client {
+    /// Makes a named lease, which lasts `ttl` (500 ms to 30 days) from when this is started, and again from each [`keep_lease`](Self::keep_lease).
+    /// Who has the secret, of [`lease_secret`](crate::lease_secret), can keep it and attach to it.
+    pub fn create_lease(&self, path: impl AsRef<Path>, ttl: Duration, secret: &LeaseSecret) -> Op<kinds::CreateLease> {
+        let (ttl_ms, secret, owner) = (ttl_ms(ttl), secret.clone(), self.inner.owning(FILE_MODE));
+        self.on_path(path, kinds::CreateLease, |path| Command::MakeLease { path, ttl_ms, secret, owner })
+    }
+
+    /// Has a file or symbolic link with one name go with the lease of that path. In a [`batch`](Self::batch) that makes the file, nobody sees
+    /// it without its lease.
+    pub fn attach(&self, path: impl AsRef<Path>, lease: impl AsRef<Path>, secret: &LeaseSecret) -> Op<kinds::Attach> {
+        let (lease, secret) = (path_bytes(lease), secret.clone());
+        self.on_path(path, kinds::Attach, |path| Command::Attach { path, lease, secret })
+    }
+
+    /// Gives a named lease its whole time again; brings until when it lasts at least, by the clock of [`now`](Self::now). Fails with
+    /// [`NotFound`](crate::ErrorKind::NotFound) when it has ended, which is for good.
+    pub fn keep_lease(&self, lease: impl AsRef<Path>, secret: &LeaseSecret) -> Op<kinds::KeepLease> {
+        let secret = secret.clone();
+        self.on_path(lease, kinds::KeepLease, |path| Command::KeepLease { lease: Target::Path(path), secret })
+    }
+
+    /// All named leases, each as its own file.
+    pub fn leases(&self) -> Op<kinds::ListLeases> {
+        self.op(Subject::Named("named leases"), Command::ListLeases { lease: None }, kinds::ListLeases)
+    }
+
+    /// The files that go with a named lease, its own among them.
+    pub fn lease_files(&self, lease: impl AsRef<Path>) -> Op<kinds::ListLeases> {
+        self.on_path(lease, kinds::ListLeases, |path| Command::ListLeases { lease: Some(Target::Path(path)) })
     }
 }
 

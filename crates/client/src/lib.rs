@@ -46,6 +46,7 @@ mod hub;
 mod identity;
 mod key_source;
 mod metadata;
+mod named_lease;
 mod op;
 mod peer_lock;
 mod realm;
@@ -66,6 +67,8 @@ pub use cistern_driver::{Address, AddressError, DEFAULT_PORT};
 /// For captures of what an agent sends and receives, see [`Builder::tap`].
 pub use cistern_driver::{Recorded, Recorder, Tap};
 pub use cistern_link::Instant;
+/// The secret of a named lease, see [`Client::create_lease`].
+pub use cistern_seal::LeaseSecret;
 /// Keys, see [`Builder::key`] and [`Builder::key_log`].
 pub use cistern_seal::{KeySink, PublicKey, SecretKey, key::Role};
 pub use client::{Client, File};
@@ -75,6 +78,7 @@ pub use guard::{Guard, LockState};
 pub use identity::AgentIdentity;
 pub use key_source::KeySource;
 pub use metadata::{Contents, DirEntry, Directory, FileId, FileType, LockInfo, Metadata, Standing, Token, Version, Xattr, XattrNames};
+pub use named_lease::{LeaseFile, lease_secret};
 pub use op::{Creation, Mutation, Op, Operation, kinds};
 pub use peer_lock::{PeerLock, TokenBasis};
 pub use realm::Realm;
@@ -90,4 +94,5 @@ pub use watcher::{WatchEvent, Watcher};
 #[doc = include_str!("../../../docs/client.md")]
 #[doc = include_str!("../../../docs/membership.md")]
 #[doc = include_str!("../../../docs/recipes.md")]
+#[doc = include_str!("../../../docs/named-leases.md")]
 struct Guides;

@@ -187,10 +187,16 @@ impl Metadata {
         time(self.0.ctime_ns)
     }
 
-    /// Whether it goes when the session of the agent that made it ends.
+    /// Whether it goes when the session of the agent that made it ends, or a named lease.
     #[must_use]
     pub fn is_ephemeral(&self) -> bool {
         self.0.is_ephemeral()
+    }
+
+    /// Whether it is the file of a named lease.
+    #[must_use]
+    pub fn is_lease(&self) -> bool {
+        self.0.is_lease()
     }
 
     /// The realm to which it belongs; of a directory that begins one, that one. 1 is the whole tree's.
@@ -199,7 +205,7 @@ impl Metadata {
         self.0.realm.0
     }
 
-    /// Of an ephemeral file, the public name of the session that made it.
+    /// Of an ephemeral file, the public name of the session that made it; of one of a named lease, the number of the lease as 16 digits.
     #[must_use]
     pub fn made_by(&self) -> Option<String> {
         self.is_ephemeral().then(|| self.0.owner.to_string())

@@ -179,7 +179,7 @@ macro_rules! set {
 fn ownership(command: &mut Command) -> Option<&mut Ownership> {
     match command {
         Command::Put { owner, .. } | Command::Create { owner, .. } | Command::Symlink { owner, .. } => Some(owner),
-        Command::Mkdir { owner, .. } | Command::MakeRealm { owner, .. } => Some(owner),
+        Command::Mkdir { owner, .. } | Command::MakeRealm { owner, .. } | Command::MakeLease { owner, .. } => Some(owner),
         Command::Batch { items, .. } => items.first_mut().and_then(ownership),
         _ => None,
     }
@@ -450,7 +450,7 @@ pub mod kinds {
     use crate::error::{Cause, Error};
     use crate::guard::Guard;
     use crate::metadata::{Contents, DirEntry, Directory, FileId, Metadata, Version, Xattr, XattrNames};
-    use crate::{Client, File, LockInfo, Realm, ServerStatus as Server, Watcher};
+    use crate::{Client, File, Instant, LeaseFile, LockInfo, Realm, ServerStatus as Server, Watcher};
     use bytes::Bytes;
     use cistern_wire::ItemResult;
     use std::ffi::OsString;
@@ -504,6 +504,15 @@ pub mod kinds {
         Version::of(of.object, of.version)
     }
 
+    /// What was made: alone, or first in a batch with its contents.
+    fn made(output: Output) -> Result<Version, Error> {
+        match output {
+            Output::Attr(attr) => Ok(Metadata(attr).version()),
+            Output::Batched(results) => results.first().map_or_else(unexpected, |made| Ok(version(made))),
+            _ => unexpected(),
+        }
+    }
+
     fn client(inner: &Arc<Inner>) -> Client {
         Client { inner: Arc::clone(inner) }
     }
@@ -524,11 +533,11 @@ pub mod kinds {
         SetMetadata => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
         SetXattr => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
         RemoveXattr => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
-        CreateNew => Version: |_, Done::Output(output)| match output {
-            Output::Attr(attr) => Metadata(attr).version(),
-            Output::Batched(results) => results.first().map_or_else(unexpected, |made| Ok(version(made)))?,
-            _ => unexpected()?,
-        };
+        CreateNew => Version: |_, Done::Output(output)| made(output)?;
+        CreateLease => Version: |_, Done::Output(output)| made(output)?;
+        Attach => Metadata: |_, Done::Output(Output::Attr(attr))| Metadata(attr);
+        KeepLease => Instant: |_, Done::Output(Output::LeaseKept { until })| until;
+        ListLeases => Vec<LeaseFile>: |_, Done::Output(Output::Leases(rows))| rows.into_iter().map(LeaseFile::of).collect();
         Remove => (): |_, Done::Output(Output::Done)| ();
         Rename => (): |_, Done::Output(Output::Done)| ();
         GetXattr => Xattr: |_, Done::Output(Output::Xattr { object, version, value })|
@@ -577,6 +586,6 @@ pub mod kinds {
     macro_rules! are {
         ($of:ident: $($name:ident),*) => {$( impl $of for $name {} )*};
     }
-    are!(Mutation: Write, Create, CreateNew, CreateDir, Symlink, HardLink, SetMetadata, SetXattr, RemoveXattr, SetQuota, Remove, Rename, Batch);
-    are!(Creation: Write, Create, CreateNew, CreateDir, Symlink);
+    are!(Mutation: Write, Create, CreateNew, CreateLease, Attach, CreateDir, Symlink, HardLink, SetMetadata, SetXattr, RemoveXattr, SetQuota, Remove, Rename, Batch);
+    are!(Creation: Write, Create, CreateNew, CreateLease, CreateDir, Symlink);
 }

@@ -229,6 +229,20 @@ bugs! {
     F4 "F4",
     /// An advisory lock protects its object's name from removal and replacement only, not from being moved away.
     N1 "N1",
+    /// A named lease ends after its time to live by the server's clock, without δ.
+    N2 "N2",
+    /// A named lease that is kept is answered so, and its time goes on.
+    N3 "N3",
+    /// A start gives named leases no time: they end when the server serves.
+    N4 "N4",
+    /// The record of a named lease outlives its end.
+    N5 "N5",
+    /// What cannot go with a named lease at once stays.
+    N6 "N6",
+    /// Whoever has a secret, has that of every named lease.
+    N7 "N7",
+    /// A named lease that is kept lasts twice as long.
+    N8 "N8",
     /// A name may lead from one realm into another.
     R1 "R1",
     /// A quota of a realm bounds nothing.

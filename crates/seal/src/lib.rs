@@ -12,6 +12,7 @@
 //! | [`handshake`] | who is the peer, what do both now share |
 //! | [`work`] | who does handshakes for a machine that has no private key |
 //! | [`record`] | which keys follow from a handshake |
+//! | [`lease`] | who has the secret of a named lease |
 //! | [`log`] | by which lines a capture can be read |
 //! | [`session`] | how is a datagram of a session sealed and opened: under which key, until when |
 //! | [`group`] | how are datagrams sealed between members of a group that has no server |
@@ -22,6 +23,7 @@ mod crypto;
 pub mod group;
 pub mod handshake;
 pub mod key;
+pub mod lease;
 pub mod log;
 pub mod mac;
 mod paper;
@@ -34,6 +36,7 @@ pub use cookie::Cookies;
 pub use group::GroupSealer;
 pub use handshake::{Entropy, Initiator, Psk, Responder, StartKey};
 pub use key::{PublicKey, SecretKey};
+pub use lease::LeaseSecret;
 pub use log::{KeyLog, KeySink};
 pub use mac::FirstCheck;
 pub use paper::Paper;

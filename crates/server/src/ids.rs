@@ -1,6 +1,6 @@
 //! Names by which the parts speak of things that others keep.
 
-use cistern_wire::SessionId;
+use cistern_wire::{ObjectId, SessionId};
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
@@ -24,6 +24,24 @@ impl SessionKey {
     #[cfg(test)]
     pub(crate) const fn for_test(n: u32) -> Self {
         Self { place: n, id: SessionId(n as u64) }
+    }
+}
+
+/// With what a file goes that is not to stay for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bound {
+    /// A session.
+    Session(SessionId),
+    /// A named lease.
+    Lease(ObjectId),
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Session(session) => write!(f, "session {session}"),
+            Self::Lease(lease) => write!(f, "named lease {lease}"),
+        }
     }
 }
 

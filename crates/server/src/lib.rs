@@ -15,6 +15,7 @@ extern crate std;
 mod failovers;
 mod gate;
 mod ids;
+mod leases;
 mod lines;
 mod locks;
 mod presence;

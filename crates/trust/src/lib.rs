@@ -18,6 +18,7 @@ pub mod admission;
 pub mod cluster;
 pub mod fingerprint;
 pub mod invite;
+mod lease;
 pub mod name;
 mod read;
 pub mod revocation;

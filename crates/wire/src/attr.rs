@@ -69,10 +69,16 @@ impl Attr {
         realm: Realm::TREE,
     };
 
-    /// Whether the object goes when its owner's session ends.
+    /// Whether the object goes when its owner ends: the session that made it, or a named lease.
     #[must_use]
     pub fn is_ephemeral(&self) -> bool {
         self.owner != Handle(0)
+    }
+
+    /// Whether it is the file of a named lease.
+    #[must_use]
+    pub fn is_lease(&self) -> bool {
+        self.owner == self.object.as_owner()
     }
 }
 

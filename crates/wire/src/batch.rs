@@ -9,6 +9,7 @@ use crate::attr::SetAttr;
 use crate::content::Write;
 use crate::field::{Fault, Field, List, Malformed, Reader, Writer};
 use crate::ids::{Ask, ObjectId, Terms};
+use crate::lease::{Attach, MakeLease};
 use crate::limits::MADE_BASE;
 use crate::names::{Create, Link, Mkdir, Rename, Rmdir, Symlink, Unlink};
 use crate::realm::{MakeRealm, SetQuota};
@@ -93,7 +94,7 @@ macro_rules! items {
     };
 }
 
-items!(SetAttr, Create, Mkdir, Symlink, Link, Unlink, Rmdir, Rename, MakeRealm, SetQuota, Write, SetXattr, RemoveXattr);
+items!(SetAttr, Create, Mkdir, Symlink, Link, Unlink, Rmdir, Rename, MakeRealm, SetQuota, MakeLease, Attach, Write, SetXattr, RemoveXattr);
 
 body! {
     /// Agent to server: several mutations in order, as one.

@@ -30,6 +30,7 @@ mod handshake;
 mod header;
 mod ids;
 mod joining;
+mod lease;
 mod locks;
 mod names;
 mod notice;
@@ -63,6 +64,7 @@ pub use handshake::{Challenge, Claim, Confirm, FormerClaim, FormerFate, Hello, K
 pub use header::{Form, Header, MessageHeader, RawHeader};
 pub use ids::{AgentId, Ask, Expect, Generation, Handle, Held, LockClass, LockId, Mode, ObjectId, Realm, SessionId, StoreId, Terms, Want};
 pub use joining::{Join, JoinOutcome, Joined, RosterAsk, RosterPart};
+pub use lease::{Attach, KeepLease, LeaseKept, LeaseRow, LeaseRows, ListLeases, MakeLease};
 pub use locks::{Holder, ListLocks, Lock, LockRow, LockWait, RowState, ServerStatus, Standing};
 pub use names::{Create, Entry, Link, Lookup, Mkdir, ReadDir, Rename, RenameRule, Rmdir, Symlink, Unlink, is_name};
 pub use notice::{Demand, Grant, Keep, Probe, Receipt, ReceiptAnswer, WaitOver, WatchEvent};

@@ -54,6 +54,10 @@ pub const REALM_DEPTH_MAX: usize = 16;
 /// Most directories above which one RENAME or BATCH looks whether what it moves is among them: no path of 4,096 bytes, the longest that Linux
 /// takes, leads through more.
 pub const PARENTS_MAX: usize = 2_048;
+/// Shortest time to live of a named lease, in milliseconds: a keep-alive every third of it is repeated a few times before the lease ends.
+pub const LEASE_TTL_MIN_MS: u32 = 500;
+/// Longest time to live of a named lease, in milliseconds: 30 days.
+pub const LEASE_TTL_MAX_MS: u32 = 30 * 24 * 3_600 * 1_000;
 /// Most former sessions that one CONFIRM can name.
 pub const FORMER_MAX: usize = 8;
 /// Longest label of an agent, in bytes.

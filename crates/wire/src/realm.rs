@@ -66,6 +66,8 @@ codes! {
         Ephemerals = 7 "ephemeral files",
         /// Sessions.
         Sessions = 8 "sessions",
+        /// Named leases.
+        Leases = 9 "named leases",
     }
 }
 

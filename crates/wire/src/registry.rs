@@ -8,7 +8,7 @@
 use crate::field::{Fault, Field, Malformed, Reader, Writer};
 use crate::ids::{Ask, Terms};
 use crate::shape::{FieldInfo, Shape};
-use crate::{admin, answer, attr, batch, content, control, handshake, joining, locks, names, notice, realm, recovery, watch, xattr};
+use crate::{admin, answer, attr, batch, content, control, handshake, joining, lease, locks, names, notice, realm, recovery, watch, xattr};
 use alloc::vec::Vec;
 
 /// Who sends a message.
@@ -46,7 +46,7 @@ pub enum Class {
     Read,
     /// What is stored; it ends with [`Terms`].
     Mutation,
-    /// What the server keeps of the session: its locks, stages and watches, what it reclaims.
+    /// What the server keeps of the session: its locks, stages and watches, what it reclaims; or, beside the store, the time of a named lease.
     Session,
 }
 
@@ -282,6 +282,8 @@ registry! {
     0x4B MakeRealm     "MKREALM"        Agent  Request/Mutation realm::MakeRealm<'a>;
     0x4C SetQuota      "SETQUOTA"       Agent  Request/Mutation realm::SetQuota<'a>;
     0x4D ListRealms    "LIST_REALMS"    Agent  Request/Read     realm::ListRealms;
+    0x4E MakeLease     "MKLEASE"        Agent  Request/Mutation lease::MakeLease<'a>;
+    0x4F Attach        "ATTACH"         Agent  Request/Mutation lease::Attach<'a>;
     0x50 Read          "READ"           Agent  Request/Read     content::Read;
     0x51 Stage         "STAGE"          Agent  Request/Session  content::Stage<'a>;
     0x52 Write         "WRITE"          Agent  Request/Mutation content::Write<'a>;
@@ -295,6 +297,8 @@ registry! {
     0x63 ServerStatus  "SERVER_STATUS"  Agent  Request/Read     locks::ServerStatus;
     0x64 Watch         "WATCH"          Agent  Request/Session  watch::Watch;
     0x65 Unwatch       "UNWATCH"        Agent  Request/Session  watch::Unwatch;
+    0x66 KeepLease     "KEEP_LEASE"     Agent  Request/Session  lease::KeepLease;
+    0x67 ListLeases    "LIST_LEASES"    Agent  Request/Read     lease::ListLeases;
     0x78 Admin         "ADMIN"          Agent  Request/Session  admin::Admin<'a>;
     // Answers: sections 6.5 and 7.
     0x80 Ack           "ACK"            Server Renewal          answer::Ack<'a>;

@@ -8,6 +8,7 @@ use crate::admin::AdminAnswer;
 use crate::attr::{Attr, CacheGrant, Effect};
 use crate::field::{Bytes8, Bytes16, Fault, Field, List, Malformed, Reader, Writer};
 use crate::ids::{AgentId, Generation, LockId, Mode, ObjectId, StoreId};
+use crate::lease::{LeaseKept, LeaseRows};
 use crate::locks::{Holder, LockRow};
 use crate::names::Entry;
 use crate::realm::{Limited, RealmRows};
@@ -132,6 +133,10 @@ replies! {
     0x13 RealmRows "REALM_ROWS" RealmRows<'a>,
     /// A page of what an operator's line was answered.
     0x14 AdminAnswer "ADMIN_ANSWER" AdminAnswer<'a>,
+    /// KEEP_LEASE.
+    0x15 LeaseKept "LEASE_KEPT" LeaseKept,
+    /// LIST_LEASES.
+    0x16 LeaseRows "LEASE_ROWS" LeaseRows<'a>,
 }
 
 body! {

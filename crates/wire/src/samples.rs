@@ -9,16 +9,17 @@ use crate::sealed::{
     SealedRefuse, SealedResume, SealedWelcome, WelcomePayload, Zeros,
 };
 use crate::{
-    Ack, Admin, AdminAnswer, AgentId, Alive, Ask, Attr, Batch, BatchFailed, Bytes8, Bytes16, CacheGrant, Cancel, CancelOutcome, Cancelled,
-    Challenge, Changed, Claim, Confirm, Create, Data, Demand, Done, Effect, EndReason, EndSession, Ended, Entry, Expect, Failed, Fate,
-    FormerClaim, FormerFate, Generation, GetAttr, GetXattr, Grant, Granted, Handle, Held, Hello, Hint, Holder, Item, ItemResult, Join,
-    JoinOutcome, Joined, Keep, KeepAlive, Known, Limit, Limited, Link, List, ListLocks, ListRealms, ListXattr, Listing, Lock, LockClass,
-    LockId, LockRefused, LockRow, LockRows, LockWait, Lookup, MakeRealm, Message, Mkdir, Mode, Nack, NackReason, ObjectId, ObjectKind,
-    Opened, Outcome, OutcomeTold, PathChallenge, PathResponse, Pending, Probe, Queued, Read, ReadDir, Realm, RealmRow, RealmRows, Receipt,
-    ReceiptAnswer, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseItem, Released,
-    ReleasedItem, RemoveXattr, Rename, RenameRule, Reply, RequestResult, Rmdir, RosterAsk, RosterPart, RowState, ServerReport,
-    ServerStatus, SessionFate, SessionId, SetAttr, SetMask, SetQuota, SetXattr, Stage, Standing, Stated, Status, StoreId, Symlink, Terms,
-    Unlink, Unwatch, WaitOver, Walked, Want, Watch, WatchEvent, Watched, Welcome, Whose, Write, Xattr, XattrNames, XattrRule,
+    Ack, Admin, AdminAnswer, AgentId, Alive, Ask, Attach, Attr, Batch, BatchFailed, Bytes8, Bytes16, CacheGrant, Cancel, CancelOutcome,
+    Cancelled, Challenge, Changed, Claim, Confirm, Create, Data, Demand, Done, Effect, EndReason, EndSession, Ended, Entry, Expect, Failed,
+    Fate, FormerClaim, FormerFate, Generation, GetAttr, GetXattr, Grant, Granted, Handle, Held, Hello, Hint, Holder, Item, ItemResult,
+    Join, JoinOutcome, Joined, Keep, KeepAlive, KeepLease, Known, LeaseKept, LeaseRow, LeaseRows, Limit, Limited, Link, List, ListLeases,
+    ListLocks, ListRealms, ListXattr, Listing, Lock, LockClass, LockId, LockRefused, LockRow, LockRows, LockWait, Lookup, MakeLease,
+    MakeRealm, Message, Mkdir, Mode, Nack, NackReason, ObjectId, ObjectKind, Opened, Outcome, OutcomeTold, PathChallenge, PathResponse,
+    Pending, Probe, Queued, Read, ReadDir, Realm, RealmRow, RealmRows, Receipt, ReceiptAnswer, Reclaim, ReclaimComplete, ReclaimItem,
+    Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseItem, Released, ReleasedItem, RemoveXattr, Rename, RenameRule, Reply,
+    RequestResult, Rmdir, RosterAsk, RosterPart, RowState, ServerReport, ServerStatus, SessionFate, SessionId, SetAttr, SetMask, SetQuota,
+    SetXattr, Stage, Standing, Stated, Status, StoreId, Symlink, Terms, Unlink, Unwatch, WaitOver, Walked, Want, Watch, WatchEvent,
+    Watched, Welcome, Whose, Write, Xattr, XattrNames, XattrRule,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -63,7 +64,7 @@ const RECLAIM_ITEM: ReclaimItem =
 const NAME: Bytes8<'static> = Bytes8(b"nightly");
 const XATTR: Bytes8<'static> = Bytes8(b"user.a");
 /// One item of every kind; the later ones name what the first two make.
-const ITEMS: [Item<'static>; 13] = {
+const ITEMS: [Item<'static>; 15] = {
     let (ask, terms, dir, object) = (Ask::NONE, Terms::NONE, ObjectId::made_by(0), ObjectId::made_by(1));
     [
         Item::Mkdir(Mkdir { ask, dir: ObjectId(1), name: NAME, mode: 0o755, uid: 1, gid: 2, terms }),
@@ -99,6 +100,18 @@ const ITEMS: [Item<'static>; 13] = {
         Item::Rmdir(Rmdir { ask, dir: ObjectId(1), name: Bytes8(b"old"), terms }),
         Item::MakeRealm(MakeRealm { ask, dir: ObjectId(1), name: Bytes8(b"team"), mode: 0o755, uid: 1, gid: 2, terms }),
         Item::SetQuota(SetQuota { ask, root: ObjectId::made_by(11), objects: Some(1_000), bytes: None, terms }),
+        Item::MakeLease(MakeLease {
+            ask,
+            dir,
+            name: Bytes8(b"web1"),
+            mode: 0o644,
+            uid: 1,
+            gid: 2,
+            ttl_ms: 30_000,
+            verifier: [0x5E; 32],
+            terms,
+        }),
+        Item::Attach(Attach { ask, object, lease: ObjectId::made_by(13), secret: [0x5C; 16], terms }),
     ]
 };
 
@@ -193,6 +206,18 @@ pub fn reply_samples() -> Vec<Reply<'static>> {
                 bytes: 4_000,
                 bytes_max: 4_096,
                 place: Bytes16(b"/teams/web"),
+            }]),
+        }),
+        Reply::LeaseKept(LeaseKept { ttl_ms: 30_000 }),
+        Reply::LeaseRows(LeaseRows {
+            end: false,
+            rows: List::of(&[LeaseRow {
+                object: ObjectId(42),
+                lease: ObjectId(43),
+                ttl_ms: 30_000,
+                left_ms: 12_500,
+                files: 2,
+                place: Bytes16(b"/jobs/nightly"),
             }]),
         }),
         Reply::AdminAnswer(AdminAnswer { answer: 7, total: 2_000, offset: 1_100, text: Bytes16(br#","sessions":2}]}"#) }),
@@ -342,6 +367,8 @@ fn request_samples() -> Vec<Message<'static>> {
         Message::MakeRealm(MakeRealm { ask, dir, name, mode: 0o755, uid: 1, gid: 2, terms }),
         Message::SetQuota(SetQuota { ask, root: object, objects: None, bytes: Some(4_096), terms }),
         Message::ListRealms(ListRealms { ask, realm: Realm(0), after: Realm(6) }),
+        Message::MakeLease(MakeLease { ask, dir, name, mode: 0o644, uid: 1, gid: 2, ttl_ms: 30_000, verifier: [0x5E; 32], terms }),
+        Message::Attach(Attach { ask, object, lease: ObjectId(43), secret: [0x5C; 16], terms }),
         Message::Read(Read { ask, object, offset: 4_096, length: 65_536, version: 3, want: Want::Shared }),
         Message::Stage(Stage { ask, stage: 1, total: 2_000, offset: 1_000, data: Bytes16(b"piece") }),
         Message::Write(Write { ask, object, offset: 0, truncate: true, stage: 0, data: Bytes16(b"hello"), terms }),
@@ -355,6 +382,8 @@ fn request_samples() -> Vec<Message<'static>> {
         Message::ServerStatus(ServerStatus { ask }),
         Message::Watch(Watch { ask, object: ObjectId(42) }),
         Message::Unwatch(Unwatch { ask, object: ObjectId(42) }),
+        Message::KeepLease(KeepLease { ask, lease: ObjectId(43), secret: [0x5C; 16] }),
+        Message::ListLeases(ListLeases { ask, lease: ObjectId(0), after: ObjectId(42) }),
         Message::Admin(Admin { ask, answer: 0, offset: 0, line: Bytes16(br#"{"op":"agents"}"#) }),
     ]
 }

@@ -240,6 +240,13 @@ pub const fn about(bug: Bug) -> (Profile, &'static str) {
         Bug::A8 => (Attack, "a floor far above the last is believed"),
         Bug::C5 => (Restart, "a hint renews the lease"),
         Bug::F1 => (Swarm, "a request that is shed counts as executing"),
+        Bug::N2 => (Clocks, "a named lease's time without δ"),
+        Bug::N3 => (Calm, "a named lease that is kept goes on running out"),
+        Bug::N4 => (Restart, "a start gives named leases no time"),
+        Bug::N5 => (Calm, "the record of a named lease outlives its end"),
+        Bug::N6 => (Swarm, "what cannot go with a named lease at once stays"),
+        Bug::N7 => (Calm, "the secret of a named lease is not compared"),
+        Bug::N8 => (Calm, "a named lease that is kept lasts twice as long"),
         Bug::N1 => (Swarm, "a locked file's name is moved away"),
         Bug::B1
         | Bug::B2

@@ -1,4 +1,4 @@
-//! Rows of what is listed: locks and realms, as a user sees them.
+//! Rows of what is listed: locks, realms and named leases, as a user sees them.
 
 use bytes::Bytes;
 use cistern_wire::{Generation, Handle, LockClass, Mode, ObjectId, Realm, RowState, Standing};
@@ -49,4 +49,21 @@ pub struct RealmInfo {
     pub bytes: u64,
     /// Most bytes; 0: no quota.
     pub bytes_max: u64,
+}
+
+/// A file of a named lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseInfo {
+    /// The file.
+    pub object: ObjectId,
+    /// A path of it, as far as the server told.
+    pub place: Bytes,
+    /// The lease: the number of its own file.
+    pub lease: ObjectId,
+    /// The lease's time to live, in milliseconds.
+    pub ttl_ms: u32,
+    /// What was left of it when the server answered, by its clock.
+    pub left_ms: u32,
+    /// How many files go with the lease, its own among them.
+    pub files: u32,
 }

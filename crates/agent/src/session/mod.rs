@@ -472,7 +472,7 @@ impl Sessions {
             }
         }
         let Reply::Changed(changed) = reply else { return };
-        for effect in changed.effects.iter().filter(|effect| effect.attr.is_ephemeral()) {
+        for effect in changed.effects.iter().filter(|effect| effect.attr.is_ephemeral() && !effect.attr.is_lease()) {
             if effect.attr.nlink == 0 {
                 self.ephemeral_gone(effect.attr.object);
             } else if effect.before == 0 {

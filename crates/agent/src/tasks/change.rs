@@ -68,6 +68,15 @@ impl Task {
                 let (root, _) = self.object_at(at).ok_or(NOT_AN_ANSWER)?;
                 Mutation::SetQuota { root, objects: *objects, bytes: *bytes }
             }
+            Command::MakeLease { path, ttl_ms, secret, owner } => {
+                let (dir, name) = self.new_name(at, path, Status::EISDIR)?;
+                Mutation::MakeLease { dir, name, ttl_ms: *ttl_ms, secret: secret.clone(), owner: checked(*owner)? }
+            }
+            Command::Attach { secret, .. } => {
+                let (object, _) = self.object_at(at).ok_or(NOT_AN_ANSWER)?;
+                let (lease, _) = self.object_at(at + 1).ok_or(NOT_AN_ANSWER)?;
+                Mutation::Attach { object, lease, secret: secret.clone() }
+            }
             Command::Symlink { path, points_to, owner } => {
                 check_target(points_to)?;
                 let (dir, name) = self.new_name(at, path, Status::ENOENT)?;
@@ -183,6 +192,7 @@ pub(super) const LEGS: usize = 2;
 fn made_path(item: &Command) -> Option<&Bytes> {
     match item {
         Command::Create { path, .. } | Command::Mkdir { path, .. } | Command::MakeRealm { path, .. } => Some(path),
+        Command::MakeLease { path, .. } => Some(path),
         Command::Symlink { path, .. } | Command::Link { path, .. } => Some(path),
         Command::Rename { to, .. } => Some(to),
         _ => None,
@@ -289,6 +299,8 @@ pub(super) const fn is_one_change(command: &Command) -> bool {
             | Command::Mkdir { .. }
             | Command::MakeRealm { .. }
             | Command::SetQuota { .. }
+            | Command::MakeLease { .. }
+            | Command::Attach { .. }
             | Command::Symlink { .. }
             | Command::Link { .. }
             | Command::Unlink { .. }

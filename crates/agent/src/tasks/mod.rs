@@ -6,6 +6,7 @@
 
 mod at_once;
 mod change;
+mod leases;
 mod pages;
 mod read;
 mod request;

@@ -11,6 +11,7 @@ use crate::api::{AttrChange, Guard, Ownership};
 use crate::cache::{Body, Cache, Contents, Directory, Known, View};
 use alloc::vec::Vec;
 use bytes::Bytes;
+use cistern_seal::LeaseSecret;
 use cistern_wire::limits::HELD_MAX;
 use cistern_wire::{
     Ask, Attr, Batch, Bytes8, Bytes16, Effect, Expect, Field as _, Generation, Held, Item, List, Message, ObjectId, Realm, RenameRule,
@@ -45,6 +46,10 @@ pub(crate) enum Request {
     ListRealms { realm: Realm, after: Realm },
     /// ADMIN: the line, or from `offset` on what another one was answered.
     Admin { line: Bytes, answer: u64, offset: u32 },
+    /// KEEP_LEASE.
+    KeepLease { lease: ObjectId, secret: LeaseSecret },
+    /// LIST_LEASES.
+    ListLeases { lease: ObjectId, after: ObjectId },
     /// SERVER_STATUS.
     ServerStatus,
 }
@@ -58,6 +63,10 @@ pub(crate) enum Mutation {
     Mkdir { dir: ObjectId, name: Bytes, realm: bool, owner: Ownership },
     /// SETQUOTA.
     SetQuota { root: ObjectId, objects: Option<u64>, bytes: Option<u64> },
+    /// MKLEASE.
+    MakeLease { dir: ObjectId, name: Bytes, ttl_ms: u32, secret: LeaseSecret, owner: Ownership },
+    /// ATTACH.
+    Attach { object: ObjectId, lease: ObjectId, secret: LeaseSecret },
     /// SYMLINK.
     Symlink { dir: ObjectId, name: Bytes, points_to: Bytes, owner: Ownership },
     /// LINK.
@@ -176,6 +185,12 @@ impl Request {
             Self::ListRealms { realm, after } => {
                 Message::from(cistern_wire::ListRealms { ask: Ask::NONE, realm: *realm, after: *after }).to_bytes()
             }
+            Self::KeepLease { lease, secret } => {
+                Message::from(cistern_wire::KeepLease { ask: Ask::NONE, lease: *lease, secret: *secret.expose() }).to_bytes()
+            }
+            Self::ListLeases { lease, after } => {
+                Message::from(cistern_wire::ListLeases { ask: Ask::NONE, lease: *lease, after: *after }).to_bytes()
+            }
             Self::Admin { line, answer, offset } => {
                 Message::from(cistern_wire::Admin { ask: Ask::NONE, answer: *answer, offset: *offset, line: Bytes16(line) }).to_bytes()
             }
@@ -201,7 +216,7 @@ impl Mutation {
     /// serves as well, for changes go through the server anyway, and does not stand in the way of other readers.
     const fn want(&self) -> Want {
         match self {
-            Self::Create { .. } | Self::Mkdir { .. } => Want::Exclusive,
+            Self::Create { .. } | Self::Mkdir { .. } | Self::MakeLease { .. } => Want::Exclusive,
             // A batch tells versions, no attributes that could be cached.
             Self::Batch { .. } => Want::Nothing,
             _ => Want::Shared,
@@ -214,7 +229,10 @@ impl Mutation {
     pub(crate) fn affected(&self, cache: &Cache) -> Vec<ObjectId> {
         let mut objects = Vec::with_capacity(4);
         match self {
-            Self::Create { dir, name, .. } | Self::Mkdir { dir, name, .. } | Self::Symlink { dir, name, .. } => {
+            Self::Create { dir, name, .. }
+            | Self::Mkdir { dir, name, .. }
+            | Self::MakeLease { dir, name, .. }
+            | Self::Symlink { dir, name, .. } => {
                 objects.push(*dir);
                 objects.extend(cache.guess(*dir, name));
             }
@@ -229,6 +247,7 @@ impl Mutation {
                 objects.extend(cache.guess(*to_dir, to_name));
             }
             Self::SetAttr { object, .. }
+            | Self::Attach { object, .. }
             | Self::Write { object, .. }
             | Self::SetXattr { object, .. }
             | Self::RemoveXattr { object, .. }
@@ -273,6 +292,14 @@ impl Mutation {
             }
             Self::Mkdir { dir, name, realm: false, owner: Ownership { mode, uid, gid } } => {
                 Item::Mkdir(cistern_wire::Mkdir { ask, dir: *dir, name: Bytes8(name), mode: *mode, uid: *uid, gid: *gid, terms })
+            }
+            Self::MakeLease { dir, name, ttl_ms, secret, owner: Ownership { mode, uid, gid } } => {
+                let (dir, name, mode, uid, gid) = (*dir, Bytes8(name), *mode, *uid, *gid);
+                let (ttl_ms, verifier) = (*ttl_ms, secret.verifier());
+                Item::MakeLease(cistern_wire::MakeLease { ask, dir, name, mode, uid, gid, ttl_ms, verifier, terms })
+            }
+            Self::Attach { object, lease, secret } => {
+                Item::Attach(cistern_wire::Attach { ask, object: *object, lease: *lease, secret: *secret.expose(), terms })
             }
             Self::Symlink { dir, name, points_to, owner: Ownership { uid, gid, .. } } => {
                 let (name, target) = (Bytes8(name), Bytes16(points_to));
@@ -415,7 +442,10 @@ impl Moves {
 fn alter(body: &mut Body, change: &Mutation, effect: &Effect, effects: List<'_, Effect>, moves: &Moves) {
     let object = effect.attr.object;
     match change {
-        Mutation::Create { dir, name, .. } | Mutation::Mkdir { dir, name, .. } | Mutation::Symlink { dir, name, .. } => {
+        Mutation::Create { dir, name, .. }
+        | Mutation::Mkdir { dir, name, .. }
+        | Mutation::MakeLease { dir, name, .. }
+        | Mutation::Symlink { dir, name, .. } => {
             if object == *dir {
                 put_name(body, name, effects.iter().find(|other| other.attr.object != *dir).map(|other| known(&other.attr)));
             } else if effect.before == 0 {
@@ -446,8 +476,12 @@ fn alter(body: &mut Body, change: &Mutation, effect: &Effect, effects: List<'_, 
             }
         }
         Mutation::Write { offset, truncate, data, .. } => write(body, *offset, *truncate, data),
-        // Extended attributes and quotas are not cached; of a batch nothing is taken in.
-        Mutation::SetQuota { .. } | Mutation::SetXattr { .. } | Mutation::RemoveXattr { .. } | Mutation::Batch { .. } => {}
+        // Extended attributes, quotas and leases are not cached; of a batch nothing is taken in.
+        Mutation::SetQuota { .. }
+        | Mutation::Attach { .. }
+        | Mutation::SetXattr { .. }
+        | Mutation::RemoveXattr { .. }
+        | Mutation::Batch { .. } => {}
     }
 }
 
@@ -493,13 +527,17 @@ pub(super) fn subject(change: &Mutation, effects: List<'_, Effect>) -> Option<At
     effects
         .iter()
         .find(|effect| match change {
-            Mutation::Create { dir, .. } | Mutation::Mkdir { dir, .. } | Mutation::Symlink { dir, .. } => effect.attr.object != *dir,
+            Mutation::Create { dir, .. }
+            | Mutation::Mkdir { dir, .. }
+            | Mutation::MakeLease { dir, .. }
+            | Mutation::Symlink { dir, .. } => effect.attr.object != *dir,
             Mutation::Link { object, .. } | Mutation::SetAttr { object, .. } | Mutation::Write { object, .. } => {
                 effect.attr.object == *object
             }
-            Mutation::SetXattr { object, .. } | Mutation::RemoveXattr { object, .. } | Mutation::SetQuota { root: object, .. } => {
-                effect.attr.object == *object
-            }
+            Mutation::SetXattr { object, .. }
+            | Mutation::RemoveXattr { object, .. }
+            | Mutation::Attach { object, .. }
+            | Mutation::SetQuota { root: object, .. } => effect.attr.object == *object,
             Mutation::Unlink { .. } | Mutation::Rmdir { .. } | Mutation::Rename { .. } | Mutation::Batch { .. } => false,
         })
         .map(|effect| effect.attr)

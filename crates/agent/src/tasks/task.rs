@@ -9,7 +9,7 @@ use super::pages::{DirPages, LockPages, XattrPages};
 use super::read::Reading;
 use super::request::{self, Mutation, Request};
 use super::upload::{Load, Staging, Upload, are_ended};
-use crate::api::{Command, Guard, OpError, Output, RealmInfo};
+use crate::api::{Command, Guard, LeaseInfo, OpError, Output, RealmInfo};
 use crate::cache::{Cache, View};
 use crate::call::{self, Answer, Outbound, TaskId, Timer};
 use crate::tasks::Ctx;
@@ -108,6 +108,8 @@ pub(super) enum Stage {
     LockPages(LockPages),
     /// Realms are being listed.
     RealmPages(Vec<RealmInfo>),
+    /// Files of named leases are being listed.
+    LeasePages(Vec<LeaseInfo>),
     /// The answer to an operator's line, as far as it has come.
     AnswerPages(Vec<u8>),
 }
@@ -452,11 +454,13 @@ impl Task {
             Stage::XattrPages(_) => self.heard_xattr(desk, call, reply),
             Stage::LockPages(_) => self.heard_rows(desk, reply),
             Stage::RealmPages(_) => self.heard_realms(desk, reply),
+            Stage::LeasePages(_) => self.heard_leases(desk, reply),
             Stage::AnswerPages(_) => self.heard_line(desk, reply),
             Stage::Asked => match &self.command {
                 Command::Stat { .. } => self.heard_stat(desk, call, reply),
                 Command::ReadLink { .. } => self.heard_link(desk, call, reply),
                 Command::ServerStatus | Command::Ping => self.heard_server(desk, reply),
+                Command::KeepLease { .. } => self.heard_kept(reply),
                 _ => self.heard_change(desk, call, reply),
             },
         }

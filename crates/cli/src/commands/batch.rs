@@ -102,6 +102,7 @@ fn paths_of(item: &Item) -> Vec<Text> {
         | Item::SetXattr { path, .. }
         | Item::RemoveXattr { path, .. } => vec![path.clone()],
         Item::Link { existing, path } => vec![existing.clone(), path.clone()],
+        Item::LeaseAttach { path, lease, .. } => vec![path.clone(), lease.clone()],
         Item::Rename { from, to, .. } => vec![from.clone(), to.clone()],
     }
 }

@@ -3,11 +3,12 @@
 //! Decides: which call of the client library each change is, and that all of them take the same guard.
 //! Leaves to others: requests that change nothing, and the order of a request (`execute`).
 
-use super::{EXIT_PRECONDITION, EXIT_SOFTWARE, User, Waits, under};
-use crate::local::{AttrRule, Failure, Item, Request, Response, Rule, Version, time};
+use super::{EXIT_FAILED, EXIT_PRECONDITION, EXIT_SOFTWARE, User, Waits, under};
+use crate::local::{AttrRule, Failure, Item, NewLease, Request, Response, Rule, SecretText, Version, time};
 use crate::text::Text;
 use cistern_client::{Client, Error, ErrorKind, Guard, Mutation, Op, Version as FileVersion, kinds};
 use cistern_wire::Status;
+use std::time::Duration;
 
 /// A change that is made.
 pub(super) struct Changing<'a, W> {
@@ -71,6 +72,15 @@ impl<W: Waits> Changing<'_, W> {
             Request::Rename { from, to, rule, force } => {
                 return Ok(self.make(rename(client, &from, &to, rule, force)).map(|()| Response::Done {})?);
             }
+            Request::LeaseCreate { path, ttl_ms, secret, data, mode } => {
+                let secret = secret.map_or_else(cistern_client::lease_secret, |secret| secret.0);
+                let lease = client.create_lease(path.as_os(), Duration::from_millis(ttl_ms.into()), &secret);
+                let lease = if let Some(data) = data { lease.contents(data.0) } else { lease };
+                let made = self.make(user.makes(lease, mode))?;
+                return Ok(Response::NewLease(NewLease { object: made.file.0, secret: SecretText(secret) }));
+            }
+            Request::LeaseAttach { path, lease, secret } => self.make(client.attach(path.as_os(), lease.as_os(), &secret.0)),
+            Request::LeaseRevoke { lease } => return self.revoke(&lease),
             Request::Batch { items, if_versions } => return self.batch(items, &if_versions),
             other => return Err(Failure::new("INTERNAL", EXIT_SOFTWARE, format!("{other:?} is not a change"))),
         };
@@ -93,6 +103,17 @@ impl<W: Waits> Changing<'_, W> {
         Err(Failure { path: Some(path.clone()), ..failure })
     }
 
+    /// Removes the file of a named lease, and nothing else that may have its name by now.
+    fn revoke(&mut self, lease: &Text) -> Result<Response, Failure> {
+        let now = self.waits.wait(self.client.metadata(lease.as_os()))?;
+        if !now.is_lease() {
+            let failure = Failure::new(Status::EINVAL.name(), EXIT_FAILED, format!("{lease}: it is no named lease; nothing was changed"));
+            return Err(Failure { path: Some(lease.clone()), ..failure });
+        }
+        let remove = self.client.remove_file(lease.as_os()).even_if_locked().if_unchanged(&now);
+        Ok(self.make(remove).map(|()| Response::Done {})?)
+    }
+
     /// A file that must not exist yet, made with its contents as one.
     fn put_new(&mut self, path: &Text, write: Op<kinds::Write>) -> Result<Response, Failure> {
         match self.make(write.if_absent()) {
@@ -113,6 +134,7 @@ impl<W: Waits> Changing<'_, W> {
             batch = batch.if_version(self.expectation(wanted)?);
         }
         let batch = items.into_iter().fold(batch, |batch, item| match item {
+            Item::LeaseAttach { path, lease, secret } => batch.add(client.attach(path.as_os(), lease.as_os(), &secret.0)),
             Item::Create { path, exclusive: false, mode } => batch.add(user.makes(client.create(path.as_os()), mode)),
             Item::Create { path, exclusive: true, mode } => batch.add(user.makes(client.create_new(path.as_os()), mode)),
             Item::Mkdir { path, mode } => batch.add(user.makes(client.create_dir(path.as_os()), mode)),

@@ -1,6 +1,8 @@
 //! What was asked for, out of an answer.
 
-use super::{Attributes, Done, EntryRow, Failure, GroupReport, Hold, Lease, LockRow, RealmRow, Report, Response};
+use super::{
+    Attributes, Done, EntryRow, Failure, GroupReport, Hold, KeptLease, Lease, LeaseFileRow, LockRow, NewLease, RealmRow, Report, Response,
+};
 use crate::execute::EXIT_SOFTWARE;
 use crate::text::{Blob, Text};
 
@@ -25,6 +27,9 @@ answers! {
     link -> Text: Self::Link(target) => target;
     locks -> Vec<LockRow>: Self::Locks(rows) => rows;
     realms -> Vec<RealmRow>: Self::Realms(rows) => rows;
+    new_lease -> NewLease: Self::NewLease(made) => made;
+    kept_lease -> KeptLease: Self::KeptLease(kept) => kept;
+    leases -> Vec<LeaseFileRow>: Self::Leases(rows) => rows;
     server -> Report: Self::Server(report) => report;
     pong -> u64: Self::Pong { round_trip_us } => round_trip_us;
     lease -> Lease: Self::Lease(lease) => lease;

@@ -1,5 +1,6 @@
 //! What a local program asks of an agent.
 
+use super::SecretText;
 use crate::text::{Blob, Text};
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +88,39 @@ pub(crate) enum Request {
         objects: Option<u64>,
         #[serde(skip_serializing_if = "Option::is_none", default)]
         bytes: Option<u64>,
+    },
+    /// Makes a named lease: a file that ends when nobody keeps it.
+    LeaseCreate {
+        path: Text,
+        ttl_ms: u32,
+        /// Who has it keeps the lease; absent: a new one, which is answered.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        secret: Option<SecretText>,
+        /// Contents of its file.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        data: Option<Blob>,
+        #[serde(with = "crate::text::octal", default = "file_mode")]
+        mode: u16,
+    },
+    /// Has a file go with a named lease.
+    LeaseAttach {
+        path: Text,
+        lease: Text,
+        secret: SecretText,
+    },
+    /// Gives a named lease its whole time again.
+    LeaseKeep {
+        lease: Text,
+        secret: SecretText,
+    },
+    /// Ends a named lease, with all that goes with it.
+    LeaseRevoke {
+        lease: Text,
+    },
+    /// All named leases, or the files of one.
+    Leases {
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        lease: Option<Text>,
     },
     /// One of them, or all.
     Realms {
@@ -198,6 +232,9 @@ impl Request {
             Self::ListXattr { .. } | Self::Locks { .. } | Self::Server | Self::Ping | Self::Lease | Self::Hold { .. } => false,
             Self::Realms { .. } | Self::Group | Self::Hello { .. } | Self::Cancel { .. } => false,
             Self::Watch { .. } | Self::Unwatch { .. } => false,
+            // To keep a lease once more does no harm.
+            Self::LeaseKeep { .. } | Self::Leases { .. } => false,
+            Self::LeaseCreate { .. } | Self::LeaseAttach { .. } | Self::LeaseRevoke { .. } => true,
             Self::Put { .. } | Self::SetXattr { .. } | Self::RemoveXattr { .. } | Self::Batch { .. } | Self::Create { .. } => true,
             Self::SetQuota { .. } => true,
             Self::Mkdir { .. } | Self::Symlink { .. } | Self::Link { .. } | Self::Unlink { .. } | Self::Rmdir { .. } => true,
@@ -223,6 +260,11 @@ pub(crate) struct Version {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Item {
+    LeaseAttach {
+        path: Text,
+        lease: Text,
+        secret: SecretText,
+    },
     Create {
         path: Text,
         #[serde(default)]

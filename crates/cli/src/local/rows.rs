@@ -25,6 +25,13 @@ pub(crate) struct Until {
 }
 
 impl Until {
+    /// The time until the first clock reaches it, when they show `now`: for as long something lasts at least.
+    pub(crate) fn left_least(self, now: Instant) -> Duration {
+        let raw = self.clock_monotonic_raw_ns.saturating_sub(now.raw_ns);
+        let boot = self.clock_boottime_ns.saturating_sub(now.boot_ns);
+        Duration::from_nanos(raw.min(boot))
+    }
+
     /// The time until both clocks have passed it, when they show `now`.
     pub(crate) fn left(self, now: Instant) -> Duration {
         let raw = self.clock_monotonic_raw_ns.saturating_sub(now.raw_ns);

@@ -158,6 +158,16 @@ fn sessions(figures: &Figures, all: &mut Vec<Family>) {
         stats.steals,
         "Sessions whose locks were taken, excluding those that waited for a lock and held none: find out who it was (log) and why it was gone.",
     );
+    gauge(
+        all,
+        "named_leases",
+        status.named_leases,
+        "Named leases (`cistern lease`), each with a timer that was asked for. They are no lease state of sessions.",
+    );
+    let ended = [("time", stats.leases_run_out), ("removed", stats.leases_revoked)];
+    let ended = ended.map(|(how, count)| ([how.to_owned()], Whole(count)));
+    let help = "Named leases that ended. `time`: nobody kept it, so its holder is gone or cut off; `removed`: it was revoked.";
+    labelled(all, Type::Counter, "named_leases_ended_total", help, &["how"], ended);
     total(
         all,
         "suspected_clones_total",

@@ -185,7 +185,9 @@ pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
     "ephemerals-max" Number<usize> = presence.ephemerals_max, "1 to 4,294,967,295",
         "Most ephemeral files";
     "ephemerals-per-session" Number<usize> = presence.ephemerals_per_session, "1 to ephemerals-max",
-        "Most ephemeral files of one agent";
+        "Most ephemeral files of one agent, and most files that go with one named lease";
+    "named-leases-max" Number<usize> = presence.leases_max, "1 to ephemerals-max",
+        "Most named leases";
     "objects-max" Number<u64> = namespace.objects_max, "at least 1",
         "Most files, directories and symbolic links";
     "bytes-max" Size<u64> = namespace.bytes_max, "any number",

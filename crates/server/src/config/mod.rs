@@ -367,11 +367,12 @@ impl Config {
         table("mutations-per-object", self.locks.mutations_per_object, 1, COUNT_MAX, "at least 1")?;
         table("demands-outstanding", self.locks.demands_outstanding, 1, COUNT_MAX, "at least 1")?;
         counts("token-run", self.locks.run, 1, 1 << 20, "1 to 1,048,576 tokens")?;
-        let PresenceLimits { watches_max, watches_per_session, ephemerals_max, ephemerals_per_session } = self.presence;
+        let PresenceLimits { watches_max, watches_per_session, ephemerals_max, ephemerals_per_session, leases_max } = self.presence;
         table("watches-max", watches_max, 1, COUNT_MAX, "1 to 4,294,967,295")?;
         table("watches-per-session", watches_per_session, 1, watches_max, "1 to watches-max")?;
         table("ephemerals-max", ephemerals_max, 1, COUNT_MAX, "1 to 4,294,967,295")?;
         table("ephemerals-per-session", ephemerals_per_session, 1, ephemerals_max, "1 to ephemerals-max")?;
+        table("named-leases-max", leases_max, 1, ephemerals_max, "1 to ephemerals-max")?;
         counts("objects-max", self.namespace.objects_max, 1, u64::MAX, "at least 1")?;
         table("stages-per-session", self.stages.stages_per_session, 1, 4_096, "1 to 4,096")?;
         let (each, all) = (self.stages.bytes_per_session, self.stages.bytes_total);
@@ -474,7 +475,7 @@ impl Default for StageLimits {
     }
 }
 
-/// Bounds of watches and of ephemeral files.
+/// Bounds of watches, of ephemeral files and of named leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PresenceLimits {
     /// Most watches of all sessions together.
@@ -483,14 +484,22 @@ pub struct PresenceLimits {
     pub watches_per_session: usize,
     /// Most ephemeral files.
     pub ephemerals_max: usize,
-    /// Most ephemeral files of one session.
+    /// Most ephemeral files of one session, or of one named lease, its own among them.
     pub ephemerals_per_session: usize,
+    /// Most named leases.
+    pub leases_max: usize,
 }
 
 impl Default for PresenceLimits {
-    /// 1,000,000 watches, 4,096 a session; 100,000 ephemeral files, 1,024 a session.
+    /// 1,000,000 watches, 4,096 a session; 100,000 ephemeral files, 1,024 a session or lease; 50,000 named leases.
     fn default() -> Self {
-        Self { watches_max: 1_000_000, watches_per_session: 4_096, ephemerals_max: 100_000, ephemerals_per_session: 1_024 }
+        Self {
+            watches_max: 1_000_000,
+            watches_per_session: 4_096,
+            ephemerals_max: 100_000,
+            ephemerals_per_session: 1_024,
+            leases_max: 50_000,
+        }
     }
 }
 

@@ -9,8 +9,9 @@
 
 use super::content::Content;
 use super::plan::{Frame, PlanError};
+use crate::ids::Bound;
 use crate::principals::{PrincipalId, Rights};
-use crate::store::{AccountRecord, Counter, EntryRecord, ObjectRecord, ReadError, RealmRecord, View, XattrRecord};
+use crate::store::{AccountRecord, Counter, EntryRecord, LeaseRecord, ObjectRecord, ReadError, RealmRecord, View, XattrRecord};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::{Attr, Handle, ObjectId, ObjectKind, Realm, SessionId, Status};
@@ -94,6 +95,10 @@ pub(super) struct Draft {
     pub(super) realms: Vec<(Realm, Option<RealmRecord>)>,
     /// Principals whose objects change, with what they have after it; when the draft is complete.
     pub(super) accounts: Vec<(PrincipalId, AccountRecord)>,
+    /// Named leases that are made.
+    pub(super) leases: Vec<(ObjectId, LeaseRecord)>,
+    /// Objects that are attached to one, and to which.
+    pub(super) attached: Vec<(ObjectId, ObjectId)>,
     pub(super) removes: Vec<Removal>,
     /// Directories above which it was looked for what is moved.
     pub(super) parents: usize,
@@ -123,6 +128,8 @@ impl Draft {
         self.xattrs.clear();
         self.realms.clear();
         self.accounts.clear();
+        self.leases.clear();
+        self.attached.clear();
         self.removes.clear();
         self.parents = 0;
         self.subjects.clear();
@@ -292,7 +299,12 @@ impl Draft {
                         view.bind_ephemeral(attr.owner, attr.object, None);
                     }
                 }
-                Fate::Changed => view.put_object(touched.record.clone()),
+                Fate::Changed => {
+                    view.put_object(touched.record.clone());
+                    if let Some(lease) = self.lease_of(attr.object) {
+                        view.bind_ephemeral(attr.owner, attr.object, Some(Bound::Lease(lease)));
+                    }
+                }
                 Fate::Made => {
                     view.put_object(touched.record.clone());
                     if attr.kind == ObjectKind::Directory {
@@ -301,7 +313,8 @@ impl Draft {
                     //= wire-spec.md#11-7-restart-and-recovery
                     //# An ephemeral object MUST name its owner's session durably, and be bound to the new one that reclaims it.
                     if attr.is_ephemeral() {
-                        view.bind_ephemeral(attr.owner, attr.object, Some(maker));
+                        let bound = self.lease_of(attr.object).map_or(Bound::Session(maker), Bound::Lease);
+                        view.bind_ephemeral(attr.owner, attr.object, Some(bound));
                     }
                 }
             }

@@ -12,6 +12,7 @@
 //! | `draft` | what a mutation is about to change, and what an item of a BATCH sees of those before it |
 //! | `names` | CREATE, MKDIR, SYMLINK, LINK, UNLINK, RMDIR, RENAME |
 //! | `content` | SETATTR, WRITE, and what a file's blocks hold |
+//! | `leases` | MKLEASE, ATTACH |
 //! | `realms` | MKREALM, SETQUOTA, LIST_REALMS; how use is counted and bounded |
 //! | `xattr` | GETXATTR, LISTXATTR, SETXATTR, REMOVEXATTR |
 //! | `read` | LOOKUP, GETATTR, READ, READDIR, a path of an object for people |
@@ -19,6 +20,7 @@
 
 mod content;
 mod draft;
+mod leases;
 mod names;
 mod plan;
 mod read;

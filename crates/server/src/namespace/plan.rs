@@ -5,7 +5,7 @@
 //! | operation | affects, in the order of its answer |
 //! |---|---|
 //! | SETATTR, WRITE, SETXATTR, REMOVEXATTR, SETQUOTA | the object |
-//! | CREATE, MKDIR, MKREALM, SYMLINK | the directory; the new object |
+//! | CREATE, MKDIR, MKREALM, MKLEASE, SYMLINK | the directory; the new object |
 //! | CREATE of a file that exists | nothing; the file is shown as it is |
 //! | LINK | the directory; the object |
 //! | UNLINK | the directory; the object |
@@ -22,7 +22,7 @@
 use super::draft::{Draft, Fate, Removal};
 use super::{Namespace, NamespaceLimits};
 use crate::principals::{Asker, Rights};
-use crate::store::{Counter, Query, ReadError, View};
+use crate::store::{Counter, LeaseRecord, Query, ReadError, View};
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::{BATCH_MAX, BATCH_OBJECTS_MAX, EXPECT_MAX, HELD_MAX};
@@ -276,6 +276,8 @@ impl Draft {
             Item::RemoveXattr(m) => self.remove_xattr(view, frame, m),
             Item::MakeRealm(m) => self.make_realm(view, frame, m),
             Item::SetQuota(m) => self.set_quota(view, frame, m),
+            Item::MakeLease(m) => self.make_lease(view, frame, m),
+            Item::Attach(m) => self.attach(view, frame, m),
         }?;
         self.subjects.push(subject);
         // As many as its sender can name as suspended.
@@ -371,6 +373,22 @@ impl Applied<'_> {
     /// The realms that it began.
     pub fn begun(&self) -> impl Iterator<Item = Realm> {
         self.draft.realms_made()
+    }
+
+    /// The named leases that it made, those among them whose files it has taken away again included.
+    pub fn leases(&self) -> impl Iterator<Item = (ObjectId, LeaseRecord)> {
+        self.draft.leases.iter().copied()
+    }
+
+    /// The named leases whose files it took away.
+    pub fn leases_gone(&self) -> impl Iterator<Item = ObjectId> {
+        let gone = self.draft.touched.iter().filter(|touched| touched.record.attr.is_lease() && !touched.exists());
+        gone.map(|touched| touched.record.attr.object)
+    }
+
+    /// The named lease with which an object goes from now on.
+    pub fn lease_of(&self, object: ObjectId) -> Option<ObjectId> {
+        self.draft.lease_of(object)
     }
 
     /// Appends its encoded answer to `out`. `grant` is asked for every object in it that still exists, but for those of a batch.

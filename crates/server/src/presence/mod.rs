@@ -1,13 +1,13 @@
-//! Who is there, and who is told: which file ends with which session, and which sessions are told of changes of which objects.
+//! Who is there, and who is told: which file ends with which session or named lease, and which sessions are told of changes of which objects.
 //!
 //! Decides when the next WATCH_EVENT of a watch goes out: one at a time. Writes nothing, sends nothing.
 //! Invariant: a row that is behind its object has a notice on the way, or is told with the next receipt; a row costs nothing while nothing
-//! changes. Every ephemeral file that the store has is in the table, and of one whose session has ended the removal is queued, a task, or put
-//! off. At most [`REMOVALS_MAX`] removals are under way: each waits in the line of its directory, and whoever frees that lets all that wait there
+//! changes. Every ephemeral file that the store has is in the table, and of one whose session or named lease has ended the
+//! removal is queued, a task, or put off. At most [`REMOVALS_MAX`] removals are under way: each waits in the line of its directory, and whoever frees that lets all that wait there
 //! run in one turn, at a cost that grows with the square of their number.
 
 use crate::config::PresenceLimits;
-use crate::ids::FlowId;
+use crate::ids::{Bound, FlowId};
 use crate::share::{RETRY_MS, Shared, take, used_up};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -220,18 +220,18 @@ pub(crate) const REMOVALS_MAX: usize = 128;
 /// One ephemeral file.
 #[derive(Clone, Copy, Debug)]
 struct EphemeralFile {
-    /// The handle of the session that made it; its record in the store stands under that.
-    made_by: Handle,
-    /// The session whose end is its own.
-    bound: SessionId,
+    /// Of whom it tells as its owner; its record in the store stands under that.
+    owner: Handle,
+    /// Whose end is its own.
+    bound: Bound,
 }
 
 /// All ephemeral files.
 #[derive(Debug, Default)]
 pub(crate) struct Ephemerals {
     rows: BTreeMap<ObjectId, EphemeralFile>,
-    by_session: BTreeMap<SessionId, BTreeSet<ObjectId>>,
-    /// Files whose sessions have ended and whose removal was not begun.
+    by_bound: BTreeMap<Bound, BTreeSet<ObjectId>>,
+    /// Files of what has ended whose removal was not begun.
     orphans: VecDeque<ObjectId>,
     /// How many removals were begun and have not ended.
     removing: usize,
@@ -241,46 +241,59 @@ pub(crate) struct Ephemerals {
 
 impl Ephemerals {
     /// A file is there that goes with `bound`.
-    pub(crate) fn add(&mut self, object: ObjectId, made_by: Handle, bound: SessionId) {
-        self.rows.insert(object, EphemeralFile { made_by, bound });
-        self.by_session.entry(bound).or_default().insert(object);
+    pub(crate) fn add(&mut self, object: ObjectId, owner: Handle, bound: Bound) {
+        self.rows.insert(object, EphemeralFile { owner, bound });
+        self.by_bound.entry(bound).or_default().insert(object);
     }
 
     /// A file is gone, whoever took it away; any file, ephemeral or not.
     pub(crate) fn gone(&mut self, object: ObjectId) {
         if let Some(row) = self.rows.remove(&object)
-            && let Some(own) = self.by_session.get_mut(&row.bound)
+            && let Some(own) = self.by_bound.get_mut(&row.bound)
         {
             own.remove(&object);
             if own.is_empty() {
-                self.by_session.remove(&row.bound);
+                self.by_bound.remove(&row.bound);
             }
         }
     }
 
-    /// The files that go with a session.
-    pub(crate) fn of(&self, session: SessionId) -> impl Iterator<Item = ObjectId> + '_ {
-        self.by_session.get(&session).into_iter().flatten().copied()
+    /// The files that go with a session or a named lease, by number.
+    pub(crate) fn of(&self, bound: Bound) -> impl Iterator<Item = ObjectId> + '_ {
+        self.by_bound.get(&bound).into_iter().flatten().copied()
+    }
+
+    /// How many go with a session or a named lease.
+    pub(crate) fn count_of(&self, bound: Bound) -> usize {
+        self.by_bound.get(&bound).map_or(0, BTreeSet::len)
     }
 
     /// Whether any go with a session.
     pub(crate) fn any_of(&self, session: SessionId) -> bool {
-        self.by_session.contains_key(&session)
+        self.by_bound.contains_key(&Bound::Session(session))
     }
 
-    /// The session with which an object goes, if it is ephemeral.
-    pub(crate) fn bound(&self, object: ObjectId) -> Option<SessionId> {
+    /// With what an object goes, if it is ephemeral.
+    pub(crate) fn bound(&self, object: ObjectId) -> Option<Bound> {
         self.rows.get(&object).map(|row| row.bound)
     }
 
-    /// The session with which an object goes, if it is ephemeral and that is not `session`.
+    /// The session with which an object goes, if it goes with one.
+    pub(crate) fn session_of(&self, object: ObjectId) -> Option<SessionId> {
+        match self.bound(object)? {
+            Bound::Session(session) => Some(session),
+            Bound::Lease(_) => None,
+        }
+    }
+
+    /// The session with which an object goes, if it goes with one and that is not `session`.
     ///
     /// Whoever reads such an object gets no cache lock with it: a cached answer would show a member long after its death, and each look
     /// that reaches the server makes it probe the owner.
     pub(crate) fn owner_besides(&self, session: SessionId, object: ObjectId) -> Option<SessionId> {
         //= wire-spec.md#11-5-caching-and-metadata
         //# The server MUST NOT grant a cache lock on an ephemeral file to any session but its owner's.
-        self.bound(object).filter(|owner| *owner != session)
+        self.session_of(object).filter(|owner| *owner != session)
     }
 
     /// How many there are.
@@ -288,14 +301,15 @@ impl Ephemerals {
         self.rows.len()
     }
 
-    /// Why a session may not have so many more; `None`: it may.
-    pub(crate) fn limit(&self, session: SessionId, more: usize, limits: PresenceLimits) -> Option<Limited> {
-        let (own, all) = (self.by_session.get(&session).map_or(0, BTreeSet::len), self.rows.len());
+    /// Why so many more may not go with a session or a named lease; `None`: they may.
+    pub(crate) fn limit(&self, bound: Bound, more: usize, limits: PresenceLimits) -> Option<Limited> {
+        let whose = if matches!(bound, Bound::Session(_)) { Whose::Session } else { Whose::Object };
+        let (own, all) = (self.count_of(bound), self.rows.len());
         if all + more > limits.ephemerals_max {
             return Some(Limited { retry_ms: RETRY_MS, ..used_up(Limit::Ephemerals, Whose::Server, all, limits.ephemerals_max) });
         }
-        let bound = limits.ephemerals_per_session;
-        (own + more > bound).then(|| used_up(Limit::Ephemerals, Whose::Session, own, bound))
+        let most = limits.ephemerals_per_session;
+        (own + more > most).then(|| used_up(Limit::Ephemerals, whose, own, most))
     }
 
     /// Whether removals are left that may begin now.
@@ -332,24 +346,25 @@ impl Ephemerals {
         }
     }
 
-    /// A session has ended, durably: its files are to be removed. How many they are.
-    pub(crate) fn orphan(&mut self, session: SessionId) -> usize {
+    /// A session or a named lease has ended, durably: its files are to be removed. How many they are.
+    pub(crate) fn orphan(&mut self, bound: Bound) -> usize {
         let before = self.orphans.len();
-        self.orphans.extend(self.by_session.get(&session).into_iter().flatten());
+        self.orphans.extend(self.by_bound.get(&bound).into_iter().flatten());
         self.orphans.len() - before
     }
 
-    /// The files of a session go with another one from now on: object and maker of each.
+    /// The files of a session go with another one from now on: object and owner of each.
     pub(crate) fn rebind(&mut self, from: SessionId, to: SessionId) -> Vec<(ObjectId, Handle)> {
-        let moved: Vec<ObjectId> = self.by_session.remove(&from).into_iter().flatten().collect();
+        let (from, to) = (Bound::Session(from), Bound::Session(to));
+        let moved: Vec<ObjectId> = self.by_bound.remove(&from).into_iter().flatten().collect();
         // No set stands empty (`any_of`), and the one that `to` has is kept: it may have been given another session's files before.
         if !moved.is_empty() {
-            self.by_session.entry(to).or_default().extend(&moved);
+            self.by_bound.entry(to).or_default().extend(&moved);
         }
         let rebound = moved.into_iter().filter_map(|object| {
             let row = self.rows.get_mut(&object)?;
             row.bound = to;
-            Some((object, row.made_by))
+            Some((object, row.owner))
         });
         rebound.collect()
     }
@@ -381,8 +396,8 @@ mod tests {
     fn no_more_removals_begin_than_may_be_under_way() {
         let mut files = Ephemerals::default();
         let count = 2 * REMOVALS_MAX;
-        (0..count as u64).for_each(|n| files.add(ObjectId(n + 1), Handle(1), SessionId(7)));
-        assert_eq!(files.orphan(SessionId(7)), count);
+        (0..count as u64).for_each(|n| files.add(ObjectId(n + 1), Handle(1), Bound::Session(SessionId(7))));
+        assert_eq!(files.orphan(Bound::Session(SessionId(7))), count);
         let begun: Vec<_> = core::iter::from_fn(|| files.next_orphan()).collect();
         assert_eq!(begun.len(), REMOVALS_MAX);
         assert!(!files.has_orphans(), "the loop does not spin for what may not begin");

@@ -6,6 +6,7 @@
 //! After a failed write nothing is answered any more.
 //! Leaves to others: what is held (`answers`, `opening`, `lifecycle`), the engine (`cistern-store`).
 
+use crate::ids::Bound;
 use crate::presence::Change;
 use crate::principals::PrincipalId;
 use crate::requests::{Call, TaskId};
@@ -22,7 +23,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::SessionId;
+use cistern_wire::{ObjectId, SessionId};
 use log::{debug, error, info, warn};
 
 /// What is done when a batch is durable.
@@ -45,6 +46,8 @@ pub(crate) enum OnDurable {
     Joined(JoinAsked, PrincipalId),
     /// A session's end: its locks may be freed (section 11.3).
     Ended(SessionKey),
+    /// A named lease's end: what is left of its files may be removed (section 11.11).
+    LeaseEnded(ObjectId),
     /// A block of tokens.
     Tokens(u64),
     /// The start of the server (section 11.7).
@@ -136,6 +139,7 @@ impl Server {
                     OnDurable::Ended(key) => {
                         self.change(key, Event::Durable);
                     }
+                    OnDurable::LeaseEnded(lease) => self.left_files(Bound::Lease(lease)),
                     OnDurable::Tokens(up_to) => self.locks.tokens_durable(self.now, up_to),
                     OnDurable::Started => self.started(),
                     OnDurable::GraceOver => self.grace_over(),

@@ -5,7 +5,7 @@
 //! Invariant: until a run has all it needs it changes nothing.
 //! Leaves to others: what the operations mean (`namespace`), who may hold what (`locks`), standing and at-most-once (`requests`).
 
-use crate::ids::{FlowId, LockSlot};
+use crate::ids::{Bound, FlowId, LockSlot};
 use crate::locks::{LockOutcome, LockTable, Row, Turn};
 use crate::namespace::staging::Stages;
 use crate::namespace::{Mutation, MutationCx, Plan, PlanError, Reading, carried, staged};
@@ -14,6 +14,7 @@ use crate::requests::{Answering, Blocked, Call, Progress};
 use crate::scheduler::prices;
 use crate::server::Server;
 use crate::server::answers::{Repeatable, millis};
+use crate::server::leases::{LeaseChanges, check_leases};
 use crate::server::long::{RECORDED_MAX, Recording};
 use crate::server::presence::note_changes;
 use crate::server::receive::MessageCx;
@@ -141,6 +142,8 @@ impl Server {
         match message {
             Message::Stage(m) => self.stage(call, m),
             Message::ListLocks(m) => self.list_locks(call, m, seen),
+            Message::KeepLease(m) => self.keep_lease(call, m, seen),
+            Message::ListLeases(m) => self.list_leases(call, m, seen),
             Message::ListRealms(m) => self.list_realms(call, m, seen),
             Message::Admin(m) => self.admin(call, m),
             Message::Watch(m) => self.watch_object(call, m, seen),
@@ -204,6 +207,7 @@ impl Server {
             namespace,
             locks,
             stages,
+            leases,
             ephemerals,
             watches,
             sessions,
@@ -233,10 +237,11 @@ impl Server {
         })?;
         let made = mutation.ephemerals();
         if made > 0
-            && let Some(limited) = ephemerals.limit(session, made, config.presence)
+            && let Some(limited) = ephemerals.limit(Bound::Session(session), made, config.presence)
         {
             return Err(limited.into());
         }
+        check_leases(mutation, leases, ephemerals, asker.who(), config.presence)?;
         let asked = locks.asked();
         let turn = locks.enter(now, call.id, call.slot, plan.affected(), terms.held);
         scheduler.charge(call.flow, prices::demands(locks.asked() - asked));
@@ -252,6 +257,7 @@ impl Server {
         // Its turn ends, then the requester is granted what it wants, then it is answered.
         locks.leave(call.id);
         let changes = note_changes(&applied, session, ephemerals, watches, locks, sessions, config.presence);
+        let leases = LeaseChanges::of(&applied);
         // What changed nothing can as well be done again.
         if changes_something {
             reply.clear();
@@ -267,6 +273,7 @@ impl Server {
         applied.encode(grant, reply);
         let (who, begun): (_, Vec<Realm>) = (asker.who(), applied.begun().filter(|_| !asker.is_anybody()).collect());
         begun.into_iter().for_each(|realm| self.own_realm(who, realm));
+        self.leases_changed(leases);
         self.tell_when_durable(session, changes);
         Ok(Done::Reply(Repeatable::Changes))
     }

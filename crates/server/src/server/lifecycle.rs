@@ -9,7 +9,7 @@
 //! before it.
 //! Leaves to others: which locks those are (`locks`), what a late agent is told (`strangers`).
 
-use crate::ids::{FlowId, LockSlot, Owner};
+use crate::ids::{Bound, FlowId, LockSlot, Owner};
 use crate::locks::LockAccess;
 use crate::requests::{TaskId, Wait};
 use crate::server::Server;
@@ -99,7 +99,7 @@ impl Server {
         self.set_access(key, LockAccess::Suspended);
         self.stats.failures += 1;
         if bugs::is(Bug::E1) {
-            self.session_left_files(key.id());
+            self.left_files(Bound::Session(key.id()));
         }
         if let Some(session) = self.sessions.get(key) {
             self.failovers.begin(key, self.now, self.failover_of(session, until, cause));
@@ -250,7 +250,7 @@ impl Server {
         //# The end of a session MUST NOT wait for cache locks that protect its ephemeral files.
         //= wire-spec.md#11-5-caching-and-metadata
         //# The server MUST NOT remove an ephemeral file on account of its owner by a transaction before the one that ends that session.
-        self.remove_with_end(key.id());
+        self.remove_with_end(Bound::Session(key.id()));
         //= wire-spec.md#11-3-failure-and-ending
         //# The server MUST end a surrendered session durably before it frees the session's locks.
         let batch = self.store.open_batch();
@@ -288,7 +288,7 @@ impl Server {
         self.stages.end_session(key.id());
         self.lines.end_session(key.id());
         self.watches.end_session(key.id());
-        self.session_left_files(key.id());
+        self.left_files(Bound::Session(key.id()));
         let pending = self.pending.remove(&key);
         let Some(session) = self.sessions.get_mut(key) else {
             return;

@@ -15,6 +15,7 @@ mod handshake;
 mod idle;
 pub(crate) mod join_session;
 pub(crate) mod joining;
+mod leases;
 mod lifecycle;
 mod long;
 mod opening;
@@ -38,6 +39,7 @@ use crate::config::{Config, ConfigError};
 use crate::failovers::Failovers;
 use crate::gate::Gate;
 use crate::invites::Invites;
+use crate::leases::NamedLeases;
 use crate::lines::Lines;
 use crate::locks::{LockTable, Tokens};
 use crate::namespace::Namespace;
@@ -201,6 +203,7 @@ pub struct Server {
     revoked_elsewhere: Vec<[u8; 32]>,
     withdrawals: Withdrawals,
     stages: Stages,
+    leases: NamedLeases,
     ephemerals: Ephemerals,
     removals: Removals,
     watches: Watches,
@@ -272,6 +275,7 @@ impl Server {
             revoked_elsewhere: Vec::new(),
             withdrawals: Withdrawals::default(),
             stages: Stages::new(config.stages),
+            leases: NamedLeases::default(),
             ephemerals: Ephemerals::default(),
             removals: Removals::none(now),
             watches: Watches::default(),
@@ -347,6 +351,7 @@ impl Server {
     fn run_timers(&mut self) {
         self.run_lease_timers();
         self.run_idle_timers();
+        self.run_named_leases();
         for (timer, at) in self.timers() {
             if at.is_some_and(|at| self.now.waited(at)) {
                 match timer {
@@ -460,7 +465,8 @@ impl Machine for Server {
                 let lease = self.lease_timers.wake_after(self.now).map(|next| next.0);
                 let silence = self.listening.next().map(|deadline| self.delivery.until(deadline));
                 let timers = self.timers().into_iter().filter_map(|(_, at)| at).map(|at| self.now.until_waited(at)).min();
-                [lease, silence, timers, self.idle.wake_after(self.now)].into_iter().flatten().min()
+                let named = self.leases.wake_after(self.now);
+                [lease, silence, timers, named, self.idle.wake_after(self.now)].into_iter().flatten().min()
             }
             Phase::Starting | Phase::Recording | Phase::Failed | Phase::Lapsed => None,
         };

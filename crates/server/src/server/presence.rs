@@ -1,14 +1,14 @@
 //! Ephemeral files and watches: what the machine does for the part `presence`.
 //!
-//! Decides when an ephemeral file goes: with the batch that ends its session if nothing is in the way, otherwise after it, by a mutation of
+//! Decides when an ephemeral file goes: with the batch that ends its session or named lease if nothing is in the way, otherwise after it, by a mutation of
 //! the server's own that is queued like any and tried again later if it fails; in grace none goes. A turn begins so many removals of either
-//! kind, however many sessions end in it and however fast the store is; where the socket never empties, so does each period of time. What a
+//! kind, however many of those end in it and however fast the store is; where the socket never empties, so does each period of time. What a
 //! crash interrupts is found again at the start by the records of the store.
 //! Decides, too, when watchers are told of a change: when it is durable. Implements `wire-spec.md` sections 11.5 and 11.7.
 //! Leaves to others: whom a change concerns (`presence`), delivery and its failure, probing of owners (`delivery`).
 
 use crate::config::PresenceLimits;
-use crate::ids::{LockSlot, SessionKey};
+use crate::ids::{Bound, LockSlot, SessionKey};
 use crate::locks::{LockTable, Turn};
 use crate::namespace::{Applied, Became, Mutation, MutationCx};
 use crate::presence::{Change, Ephemerals, REMOVALS_MAX, Watcher, Watches};
@@ -66,36 +66,49 @@ impl Server {
         &mut self.removals.left
     }
 
-    /// The store has told of its ephemeral files: those whose sessions are not among `alive` are removed once the server may.
+    /// The store has told of its ephemeral files: those whose sessions are not among `alive`, or whose named leases have ended, are removed
+    /// once the server may.
     pub(crate) fn load_ephemerals(&mut self, found: Vec<((Handle, ObjectId), EphemeralRecord)>, alive: &BTreeSet<SessionId>) {
         let mut dead = BTreeSet::new();
-        for ((made_by, object), EphemeralRecord { bound }) in found {
-            self.ephemerals.add(object, made_by, bound);
-            if !alive.contains(&bound) {
+        for ((owner, object), EphemeralRecord { bound }) in found {
+            self.ephemerals.add(object, owner, bound);
+            let is_alive = match bound {
+                Bound::Session(session) => alive.contains(&session),
+                Bound::Lease(lease) => self.leases.get(lease).is_some(),
+            };
+            if !is_alive {
                 dead.insert(bound);
             }
         }
-        dead.into_iter().for_each(|session| self.session_left_files(session));
+        dead.into_iter().for_each(|bound| self.left_files(bound));
     }
 
-    /// A session has ended, and its end is durable: its ephemeral files are to be removed.
-    pub(crate) fn session_left_files(&mut self, session: SessionId) {
+    /// A session or a named lease has ended, and its end is durable: its files are to be removed.
+    pub(crate) fn left_files(&mut self, bound: Bound) {
         //= wire-spec.md#11-5-caching-and-metadata
         //# The server MUST remove the ephemeral files of a session that has ended, also when it was restarted in between.
-        let count = self.ephemerals.orphan(session);
+        //= wire-spec.md#11-11-named-leases
+        //# The server MUST remove the files of a named lease that has ended, also when it was restarted in between.
+        if bugs::is(Bug::N6) && matches!(bound, Bound::Lease(_)) {
+            return;
+        }
+        let count = self.ephemerals.orphan(bound);
         if count > 0 {
-            info!("{}: removes {count} ephemeral files of session {session}, which has ended", self.who);
+            info!("{}: removes {count} ephemeral files of {bound}, which has ended", self.who);
         }
     }
 
-    /// A session's end is about to be written: takes those of its files along, by the open batch, that can go at once.
-    pub(crate) fn remove_with_end(&mut self, session: SessionId) {
+    /// The end of a session or a named lease is about to be written: takes those of its files along, by the open batch, that can go at once.
+    pub(crate) fn remove_with_end(&mut self, bound: Bound) {
         if self.in_grace() {
             return;
         }
-        let slot = self.sessions.find(session).map_or(LockSlot::NONE, |key| self.sessions.slot(key));
+        let slot = match bound {
+            Bound::Session(session) => self.sessions.find(session).map_or(LockSlot::NONE, |key| self.sessions.slot(key)),
+            Bound::Lease(_) => LockSlot::NONE,
+        };
         let left = *self.removals_left();
-        let files: Vec<ObjectId> = self.ephemerals.of(session).take(left).collect();
+        let files: Vec<ObjectId> = self.ephemerals.of(bound).take(left).collect();
         *self.removals_left() -= files.len();
         for object in files {
             let nobody = |locks: &mut LockTable, affected: &[ObjectId]| {
@@ -113,8 +126,8 @@ impl Server {
         if bugs::is(Bug::E2) {
             return;
         }
-        for (object, made_by) in self.ephemerals.rebind(from, to) {
-            self.store.view(&Seen::default()).bind_ephemeral(made_by, object, Some(to));
+        for (object, owner) in self.ephemerals.rebind(from, to) {
+            self.store.view(&Seen::default()).bind_ephemeral(owner, object, Some(Bound::Session(to)));
         }
         if self.is_watched_owner(to)
             && let Some(to) = self.sessions.find(to)
@@ -137,7 +150,7 @@ impl Server {
         }
     }
 
-    /// Removes a file whose session has ended, when its turn comes; nobody is answered.
+    /// Removes a file whose session or lease has ended, when its turn comes; nobody is answered.
     pub(crate) fn remove_orphan(&mut self, id: TaskId, object: ObjectId, progress: Progress) {
         let now = self.now;
         let turn = |locks: &mut LockTable, affected: &[ObjectId]| match locks.enter(now, id, LockSlot::SERVER, affected, []) {
@@ -199,7 +212,7 @@ impl Server {
         }
         self.watches.add(by, message.object, attr.version, self.config.presence)?;
         // Its owner is probed from now on.
-        if let Some(owner) = self.ephemerals.bound(message.object).filter(|owner| *owner != call.key.id())
+        if let Some(owner) = self.ephemerals.owner_besides(call.key.id(), message.object)
             && let Some(owner) = self.sessions.find(owner)
         {
             self.watch(owner);
@@ -217,7 +230,7 @@ impl Server {
     pub(crate) fn is_watched_owner(&self, session: SessionId) -> bool {
         //= wire-spec.md#11-5-caching-and-metadata
         //# All watchers of an owner MUST be served by the same probes.
-        self.ephemerals.of(session).any(|object| self.watches.is_watched_by_another(object, session))
+        self.ephemerals.of(Bound::Session(session)).any(|object| self.watches.is_watched_by_another(object, session))
     }
 
     /// Objects were changed in the open batch, by one session: who is to be told is told when that is durable.
@@ -301,12 +314,17 @@ pub(crate) fn note_changes(
     for (attr, became) in applied.changes() {
         let (object, gone) = (attr.object, became == Became::Gone);
         match became {
-            Became::Made if attr.is_ephemeral() => ephemerals.add(object, attr.owner, by),
+            Became::Made if attr.is_ephemeral() => {
+                ephemerals.add(object, attr.owner, applied.lease_of(object).map_or(Bound::Session(by), Bound::Lease));
+            }
             Became::Made => {}
             Became::Changed | Became::Gone => {
+                if let Some(lease) = applied.lease_of(object).filter(|_| !gone) {
+                    ephemerals.add(object, attr.owner, Bound::Lease(lease));
+                }
                 //= wire-spec.md#11-5-caching-and-metadata
                 //# The server MUST tell the session to which an ephemeral file is bound that another session has removed it.
-                let owner = ephemerals.bound(object).filter(|owner| gone && *owner != by);
+                let owner = ephemerals.owner_besides(by, object).filter(|_| gone);
                 watches.concern(object, owner.and_then(|owner| watcher(sessions, owner)), limits);
                 if watches.is_watched(object) || gone && locks.is_wanted(object) {
                     changes.push(Change { object, version: attr.version, gone, realm: attr.realm });

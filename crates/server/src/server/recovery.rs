@@ -270,6 +270,7 @@ impl Server {
             self.grace = None;
         }
         if common {
+            self.begin_leases();
             info!("{}: grace is over after {:?}; locks are granted", self.who, self.now.since(self.started));
         }
         if let Some(grace) = &self.grace {

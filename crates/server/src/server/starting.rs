@@ -130,6 +130,7 @@ impl Server {
         need(self.store.know_sessions())?;
         need(self.store.know_start_keys())?;
         need(self.store.know_ephemerals())?;
+        need(self.store.know_leases())?;
         if !missing.is_empty() {
             return Err(ReadError::NotCached(missing));
         }
@@ -178,6 +179,7 @@ impl Server {
             self.restore(&mut sessions, &counters);
         }
         self.load_start_keys(&sessions);
+        self.store.take_leases().into_iter().for_each(|(lease, record)| self.leases.add(lease, record));
         let ephemerals = self.store.take_ephemerals();
         self.load_ephemerals(ephemerals, &sessions.iter().map(|session| session.0).collect());
         //= wire-spec.md#11-7-restart-and-recovery
@@ -251,6 +253,7 @@ impl Server {
         if let Some(grace) = &mut self.grace {
             grace.serving(self.now);
         }
+        self.begin_leases();
         info!("{}: serves; lease {:?}, a silent agent's locks are taken after {:?}", self.who, self.config.lease, self.config.wait());
         if let Some(grace) = &self.grace {
             let reclaimable = self.sessions.recorded().filter(|(_, reclaim)| *reclaim == ReclaimState::Open).count();

@@ -56,8 +56,10 @@ pub struct Status {
     pub waiting: usize,
     /// Watches, those included of which only a receipt is awaited.
     pub watches: usize,
-    /// Ephemeral files.
+    /// Ephemeral files, those of named leases among them.
     pub ephemerals: usize,
+    /// Named leases: each has a timer, by request.
+    pub named_leases: usize,
     /// Operations that wait, for locks or for the store.
     pub parked: usize,
     /// Replies, new sessions and ends that wait for the store.
@@ -190,6 +192,7 @@ impl Server {
             waiting: locks.waiters + locks.mutations,
             watches: self.watches.len(),
             ephemerals: self.ephemerals.len(),
+            named_leases: self.leases.len(),
             parked: self.tasks.len(),
             held: self.after_commit.len(),
             stalled: self.delivery.stalled(),

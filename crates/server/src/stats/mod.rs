@@ -97,6 +97,10 @@ pub struct Stats {
     pub rescues: u64,
     /// Sessions whose locks or ephemeral files were taken after T; not those that waited for locks and held none.
     pub steals: u64,
+    /// Named leases whose time was over.
+    pub leases_run_out: u64,
+    /// Named leases whose files were removed before that.
+    pub leases_revoked: u64,
     /// Sessions opened.
     pub opened: u64,
     /// Of them those of agents that resumed one of before the start.
@@ -126,6 +130,8 @@ impl Default for Stats {
             dropped: [0; Dropped::ALL.len()],
             messages_in: [0; 256],
             messages_out: [0; 256],
+            leases_run_out: 0,
+            leases_revoked: 0,
             requests: 0,
             repeated: 0,
             failures: 0,

@@ -6,10 +6,11 @@
 
 use super::directory::Directory;
 use super::loading::Pages;
+use super::objects::Objects;
 use super::record::counter_to_bytes;
 use super::{
-    AccountRecord, Batch, BatchId, Counter, EntryRecord, EphemeralRecord, InviteRecord, Key, ObjectRecord, OutcomeRecord, PrincipalRecord,
-    Query, RealmRecord, Seen, SessionRecord, View,
+    AccountRecord, Batch, BatchId, Counter, EntryRecord, EphemeralRecord, InviteRecord, Key, LeaseRecord, ObjectRecord, OutcomeRecord,
+    PrincipalRecord, Query, RealmRecord, Seen, SessionRecord, View,
 };
 use crate::config::CacheLimits;
 use crate::ids::{InviteId, PrincipalId};
@@ -17,8 +18,6 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_link::index::{Index, hash};
-use cistern_link::slab::Slab;
 use cistern_seal::StartKey;
 use cistern_wire::{Handle, ObjectId, Realm, SessionId};
 use core::cell::Cell;
@@ -124,6 +123,8 @@ pub struct StoreCache {
     pub(super) sessions: Pages<SessionId, SessionRecord>,
     /// The ephemeral files recorded at the start, as far as they were read.
     pub(super) ephemerals: Pages<(Handle, ObjectId), EphemeralRecord>,
+    /// The named leases recorded at the start, as far as they were read.
+    pub(super) leases: Pages<ObjectId, LeaseRecord>,
     /// Outcomes of sessions of earlier starts, kept until the end of the turn in which the store told them.
     pub(super) outcomes: BTreeMap<(SessionId, u16), Known<OutcomeRecord>>,
     pub(super) bytes: usize,
@@ -160,6 +161,7 @@ impl StoreCache {
             start_keys: Pages::default(),
             sessions: Pages::default(),
             ephemerals: Pages::default(),
+            leases: Pages::default(),
             outcomes: BTreeMap::new(),
             bytes: 0,
             limits,
@@ -280,7 +282,13 @@ impl StoreCache {
                 Known::Present(record) => Some(record.to_bytes().into()),
                 _ => None,
             },
-            Key::Session(_) | Key::Outcome(..) | Key::Ephemeral(..) | Key::Principal(_) | Key::Invite(_) | Key::StartKey(_) => None,
+            Key::Session(_)
+            | Key::Outcome(..)
+            | Key::Ephemeral(..)
+            | Key::Lease(_)
+            | Key::Principal(_)
+            | Key::Invite(_)
+            | Key::StartKey(_) => None,
         }
     }
 
@@ -544,57 +552,5 @@ impl<T> Slot<T> {
     /// Whether it may be forgotten now; if it was used, that is noted as used up.
     pub(super) fn idle(&self, durable: BatchId) -> bool {
         !self.used.take() && self.clean(durable)
-    }
-}
-
-/// What is known of objects.
-#[derive(Debug)]
-pub(super) struct Objects {
-    values: Slab<(ObjectId, Slot<ObjectRecord>)>,
-    index: Index,
-}
-
-impl Objects {
-    pub(super) fn new() -> Self {
-        Self { values: Slab::new(), index: Index::default() }
-    }
-
-    pub(super) const fn len(&self) -> usize {
-        self.values.len()
-    }
-
-    pub(super) fn contains_key(&self, id: ObjectId) -> bool {
-        self.at(id).is_some()
-    }
-
-    pub(super) fn get(&self, id: ObjectId) -> Option<&Slot<ObjectRecord>> {
-        let mut found = None;
-        self.index.find(hash(id.0, 0), |at| {
-            let (known, slot) = &self.values[at];
-            found = Some(slot).filter(|_| *known == id);
-            found.is_some()
-        });
-        found
-    }
-
-    pub(super) fn get_mut(&mut self, id: ObjectId) -> Option<&mut Slot<ObjectRecord>> {
-        self.at(id).map(|at| &mut self.values[at].1)
-    }
-
-    /// Takes in what is known of an object of which nothing was known.
-    pub(super) fn insert(&mut self, id: ObjectId, slot: Slot<ObjectRecord>) {
-        debug_assert!(!self.contains_key(id), "{id} is known already");
-        let at = self.values.insert((id, slot));
-        self.index.insert(hash(id.0, 0), at);
-    }
-
-    pub(super) fn remove(&mut self, id: ObjectId) -> Option<Slot<ObjectRecord>> {
-        let at = self.at(id)?;
-        self.index.remove(hash(id.0, 0), at);
-        Some(self.values.remove(at).1)
-    }
-
-    fn at(&self, id: ObjectId) -> Option<u32> {
-        self.index.find(hash(id.0, 0), |at| self.values[at].0 == id)
     }
 }

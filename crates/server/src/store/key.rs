@@ -105,8 +105,10 @@ pub enum Key {
     Block(ObjectId, u32),
     /// All extended attributes of an object, in one value: [`XattrRecord`](super::XattrRecord).
     Xattrs(ObjectId),
-    /// An ephemeral file, by the handle of the session that made it; its value says to which session it is bound now (section 11.7).
+    /// An ephemeral file, by its `owner`; its value says to which session it is bound now (section 11.7), or to which named lease.
     Ephemeral(Handle, ObjectId),
+    /// The record of a named lease that has not ended, by the number of its file.
+    Lease(ObjectId),
 }
 
 /// Bytes that are no key: the store is damaged, or of a newer format.
@@ -135,6 +137,7 @@ const ENTRY: u8 = 0x11;
 const BLOCK: u8 = 0x12;
 const XATTRS: u8 = 0x13;
 const EPHEMERAL: u8 = 0x14;
+const LEASE: u8 = 0x15;
 
 impl Key {
     /// The encoded key: a tag, then its numbers in network byte order, then its name to the end.
@@ -174,6 +177,7 @@ impl Key {
                 bytes.extend_from_slice(&block.to_be_bytes());
             }
             Self::Xattrs(object) => tagged(bytes, XATTRS, object.0),
+            Self::Lease(lease) => tagged(bytes, LEASE, lease.0),
             Self::Ephemeral(maker, object) => {
                 tagged(bytes, EPHEMERAL, maker.0);
                 bytes.extend_from_slice(&object.0.to_be_bytes());
@@ -187,7 +191,7 @@ impl Key {
         match self {
             Self::Counter(_) => 2,
             Self::Realm(_) | Self::Principal(_) | Self::Account(_) => 5,
-            Self::Session(_) | Self::Invite(_) | Self::StartKey(_) | Self::Object(_) | Self::Xattrs(_) => 9,
+            Self::Session(_) | Self::Invite(_) | Self::StartKey(_) | Self::Object(_) | Self::Xattrs(_) | Self::Lease(_) => 9,
             Self::Outcome(..) => 11,
             Self::Entry(_, name) => 9 + name.len(),
             Self::Block(..) => 13,
@@ -226,6 +230,7 @@ impl Key {
                 Ok(Self::Ephemeral(Handle(number), ObjectId(u64::from_be_bytes(object))))
             }
             (BLOCK, &[a, b, c, d]) => Ok(Self::Block(ObjectId(number), u32::from_be_bytes([a, b, c, d]))),
+            (LEASE, []) => Ok(Self::Lease(ObjectId(number))),
             (XATTRS, []) => Ok(Self::Xattrs(ObjectId(number))),
             _ => Err(KeyError),
         }
@@ -281,6 +286,7 @@ mod tests {
             (id.clone(), proptest::collection::vec(any::<u8>(), 1..5)).prop_map(|(n, name)| Key::Entry(ObjectId(n), name.into())),
             (id.clone(), any::<u32>()).prop_map(|(n, block)| Key::Block(ObjectId(n), block)),
             id.clone().prop_map(|n| Key::Xattrs(ObjectId(n))),
+            id.clone().prop_map(|n| Key::Lease(ObjectId(n))),
             (id.clone(), id).prop_map(|(n, object)| Key::Ephemeral(Handle(n), ObjectId(object))),
         ]
     }

@@ -12,7 +12,7 @@ use super::directory::Directory;
 use super::record::counter_from_bytes;
 use super::start_key::start_key_from_bytes;
 use super::{
-    AccountRecord, Answer, BLOCK_LEN, EntryRecord, EphemeralRecord, InviteRecord, Key, Loaded, ObjectRecord, OutcomeRecord,
+    AccountRecord, Answer, BLOCK_LEN, EntryRecord, EphemeralRecord, InviteRecord, Key, LeaseRecord, Loaded, ObjectRecord, OutcomeRecord,
     PrincipalRecord, Query, ReadError, RealmRecord, SessionRecord, XattrRecord,
 };
 use crate::ids::{InviteId, PrincipalId};
@@ -47,6 +47,10 @@ impl StoreCache {
             Query::Records { after: Key::Ephemeral(made_by, object), .. } => {
                 let page = page(answer, |key| if let Key::Ephemeral(made_by, object) = key { Some((made_by, object)) } else { None });
                 self.ephemerals.loaded((made_by, object), page, |bytes| EphemeralRecord::from_bytes(bytes).ok())
+            }
+            Query::Records { after: Key::Lease(after), .. } => {
+                let page = page(answer, |key| if let Key::Lease(lease) = key { Some(lease) } else { None });
+                self.leases.loaded(after, page, |bytes| LeaseRecord::from_bytes(bytes).ok())
             }
             Query::Records { after: Key::Realm(after), .. } => {
                 let page = page(answer, |key| if let Key::Realm(realm) = key { Some(realm) } else { None });
@@ -112,6 +116,7 @@ impl StoreCache {
             // These are read all together, when the server starts.
             Key::Session(_)
             | Key::Ephemeral(..)
+            | Key::Lease(_)
             | Key::Realm(_)
             | Key::Principal(_)
             | Key::Account(_)
@@ -486,5 +491,18 @@ impl StoreCache {
     /// The records of ephemeral files that the store had at the start, in order of their keys; empty the second time.
     pub fn take_ephemerals(&mut self) -> Vec<((Handle, ObjectId), EphemeralRecord)> {
         core::mem::take(&mut self.ephemerals.records)
+    }
+
+    /// Makes sure that [`Self::take_leases`] has all records of named leases that the store had at the start.
+    ///
+    /// # Errors
+    /// [`ReadError`]: not in memory, or unreadable (EIO).
+    pub fn know_leases(&self) -> Result<(), ReadError> {
+        self.leases.are_known(|after| Query::Records { after: Key::Lease(after), limit: EPHEMERALS_PAGE })
+    }
+
+    /// The records of named leases that the store had at the start, by number; empty the second time.
+    pub fn take_leases(&mut self) -> Vec<(ObjectId, LeaseRecord)> {
+        core::mem::take(&mut self.leases.records)
     }
 }

@@ -11,10 +11,12 @@
 mod account;
 mod cache;
 mod directory;
+mod ephemeral;
 mod in_memory;
 mod invite;
 mod key;
 mod loading;
+mod objects;
 mod principal;
 mod realm;
 mod record;
@@ -23,16 +25,15 @@ mod start_key;
 pub(crate) mod tests;
 mod view;
 
+pub use crate::ids::Bound;
 pub use account::AccountRecord;
 pub use cache::{Memory, StoreCache};
+pub use ephemeral::{EphemeralRecord, LeaseRecord};
 pub use invite::{InviteRecord, InviteUse};
 pub use key::{Counter, FIRST_EPOCH, ID_BITS, Key, KeyError, NEW_CLUSTER, REALM_BITS, RESTORED, WAIT_MAX_US};
 pub use principal::{EarlierKeys, PrincipalRecord};
 pub use realm::RealmRecord;
-pub use record::{
-    EntryRecord, EphemeralRecord, ObjectRecord, OutcomeRecord, RecordError, SessionRecord, XattrRecord, counter_from_bytes,
-    counter_to_bytes,
-};
+pub use record::{EntryRecord, ObjectRecord, OutcomeRecord, RecordError, SessionRecord, XattrRecord, counter_from_bytes, counter_to_bytes};
 pub use start_key::{start_key_from_bytes, start_key_to_bytes};
 pub use view::{ReadError, Seen, View};
 

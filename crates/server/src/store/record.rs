@@ -7,7 +7,7 @@ use crate::ids::PrincipalId;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use cistern_wire::{AgentId, Attr, Bytes8, Fault, Field, Malformed, ObjectId, ObjectKind, Reader, SessionId};
+use cistern_wire::{AgentId, Attr, Bytes8, Fault, Field, Malformed, ObjectId, ObjectKind, Reader};
 use core::fmt;
 
 /// Version of the records that this version writes, but those below.
@@ -101,13 +101,6 @@ pub struct SessionRecord {
     pub start: u64,
     /// What people call the agent; at most 64 bytes.
     pub label: Box<[u8]>,
-}
-
-/// What the store keeps of an ephemeral file, as long as there is the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EphemeralRecord {
-    /// The session whose end is the file's: the one that made it, or the last that has reclaimed from that.
-    pub bound: SessionId,
 }
 
 /// What the store keeps of an executed mutation: written with what it changed (section 11.2).
@@ -243,24 +236,6 @@ impl SessionRecord {
     }
 }
 
-impl EphemeralRecord {
-    /// The record's bytes, for `StoreCache::put`.
-    #[must_use]
-    pub fn to_bytes(self) -> Vec<u8> {
-        let mut w = start(8);
-        self.bound.put(&mut w);
-        w
-    }
-
-    /// Reads a record.
-    ///
-    /// # Errors
-    /// [`RecordError`] when the bytes are no record of an ephemeral file; the store is at fault.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
-        read(bytes, |r| Ok(Self { bound: r.get().map_err(|e| e.within("EphemeralRecord", "bound"))? }))
-    }
-}
-
 impl OutcomeRecord {
     /// The record's bytes, for `StoreCache::put`.
     #[must_use]
@@ -311,7 +286,7 @@ pub(super) fn start(len: usize) -> Vec<u8> {
 }
 
 /// What has room for exactly its bytes becomes [`Bytes`] without a second piece of memory.
-fn start_with(version: u8, len: usize) -> Vec<u8> {
+pub(super) fn start_with(version: u8, len: usize) -> Vec<u8> {
     let mut w = Vec::with_capacity(len);
     version.put(&mut w);
     w
@@ -339,7 +314,11 @@ pub(super) fn read<'a, T>(bytes: &'a [u8], body: impl FnOnce(&mut Reader<'a>) ->
     read_as(VERSION, bytes, body)
 }
 
-fn read_as<'a, T>(wanted: u8, bytes: &'a [u8], body: impl FnOnce(&mut Reader<'a>) -> Result<T, Malformed>) -> Result<T, RecordError> {
+pub(super) fn read_as<'a, T>(
+    wanted: u8,
+    bytes: &'a [u8],
+    body: impl FnOnce(&mut Reader<'a>) -> Result<T, Malformed>,
+) -> Result<T, RecordError> {
     let mut r = Reader::new(bytes);
     let version = u8::get(&mut r).map_err(|e| e.within("record", "version"))?;
     if version != wanted {
@@ -506,8 +485,6 @@ mod tests {
             assert_eq!(SessionRecord::from_bytes(&session.to_bytes()), Ok(session));
         }
         assert_eq!(SessionRecord::from_bytes(&[4]), Err(RecordError::Version(4)));
-        let ephemeral = EphemeralRecord { bound: SessionId(0x0102) };
-        assert_eq!(EphemeralRecord::from_bytes(&ephemeral.to_bytes()), Ok(ephemeral));
         let outcome = OutcomeRecord { nonce: 7, reply: (*b"reply").into() };
         assert_eq!(OutcomeRecord::from_bytes(&outcome.to_bytes()), Ok(outcome));
         assert_eq!(counter_from_bytes(&counter_to_bytes(u64::MAX)), Ok(u64::MAX));

@@ -8,9 +8,10 @@
 use super::cache::{Known, StoreCache, XATTRS};
 use super::directory::{Directory, Page};
 use super::{
-    AccountRecord, BatchId, Counter, EntryRecord, EphemeralRecord, Key, ObjectRecord, OutcomeRecord, Query, RealmRecord, XattrRecord,
+    AccountRecord, BatchId, Counter, EntryRecord, EphemeralRecord, Key, LeaseRecord, ObjectRecord, OutcomeRecord, Query, RealmRecord,
+    XattrRecord,
 };
-use crate::ids::PrincipalId;
+use crate::ids::{Bound, PrincipalId};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -230,11 +231,17 @@ impl View<'_> {
         self.cache.write_entry(dir, name, None);
     }
 
-    /// An ephemeral file that the session `made_by` has made is bound to a session; `None`: the file is gone.
-    pub(crate) fn bind_ephemeral(&mut self, made_by: Handle, object: ObjectId, bound: Option<SessionId>) {
+    /// An ephemeral file of this `owner` is bound to a session or a named lease; `None`: the file is gone.
+    pub(crate) fn bind_ephemeral(&mut self, owner: Handle, object: ObjectId, bound: Option<Bound>) {
         self.wrote();
         let record = bound.map(|bound| EphemeralRecord { bound }.to_bytes().into());
-        self.cache.put(Key::Ephemeral(made_by, object), record);
+        self.cache.put(Key::Ephemeral(owner, object), record);
+    }
+
+    /// The record of a named lease; `None`: it ends.
+    pub(crate) fn put_lease(&mut self, lease: ObjectId, record: Option<LeaseRecord>) {
+        self.wrote();
+        self.cache.put(Key::Lease(lease), record.map(|record| record.to_bytes().into()));
     }
 
     /// `None`: it is all zeros from now on.

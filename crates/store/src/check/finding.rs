@@ -167,6 +167,7 @@ impl fmt::Display for Place {
             Self::Key(Key::Entry(dir, name)) => write!(f, "directory {dir}, entry \"{}\"", name.escape_ascii()),
             Self::Key(Key::Block(object, n)) => write!(f, "object {object}, block {n}"),
             Self::Key(Key::Xattrs(object)) => write!(f, "object {object}, extended attributes"),
+            Self::Key(Key::Lease(lease)) => write!(f, "object {lease}, named lease"),
             Self::Key(Key::Ephemeral(maker, object)) => write!(f, "object {object}, ephemeral, made under the handle {maker}"),
         }
     }

@@ -18,9 +18,12 @@ const DEPTH_MAX: usize = 256;
 /// The object whose path says where a record is: of an entry its directory.
 pub(super) const fn object_of(key: &Key) -> Option<ObjectId> {
     match key {
-        Key::Object(object) | Key::Block(object, _) | Key::Entry(object, _) | Key::Xattrs(object) | Key::Ephemeral(_, object) => {
-            Some(*object)
-        }
+        Key::Object(object)
+        | Key::Block(object, _)
+        | Key::Entry(object, _)
+        | Key::Xattrs(object)
+        | Key::Ephemeral(_, object)
+        | Key::Lease(object) => Some(*object),
         Key::Counter(_)
         | Key::Session(_)
         | Key::Outcome(..)

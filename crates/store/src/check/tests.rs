@@ -5,8 +5,8 @@ use bytes::Bytes;
 use cistern_server::invites::{InviteId, InviteUse};
 use cistern_server::principals::{PrincipalId, Rights};
 use cistern_server::store::{
-    AccountRecord, BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, InviteRecord, Key, NEW_CLUSTER, ObjectRecord, OutcomeRecord,
-    PrincipalRecord, RESTORED, RealmRecord, SessionRecord, XattrRecord,
+    AccountRecord, BLOCK_LEN, Bound, Counter, EntryRecord, EphemeralRecord, InviteRecord, Key, LeaseRecord, NEW_CLUSTER, ObjectRecord,
+    OutcomeRecord, PrincipalRecord, RESTORED, RealmRecord, SessionRecord, XattrRecord,
 };
 use cistern_server::store::{EarlierKeys, counter_to_bytes};
 use cistern_wire::{AgentId, Attr, Done, Field as _, Handle, ObjectId, ObjectKind, Realm, Reply, SessionId};
@@ -366,8 +366,15 @@ damages! {
         s.xattrs(INNER, &[(b"user.a", &vec![0; (64 << 10) + 1])]);
         s.count(Counter::Bytes, 70_001 + (64 << 10) + 1);
     } => ["bad_xattrs" at "/d/e"];
-    an_ephemeral_record_of_nothing: |s| s.put(&Key::Ephemeral(Handle(SESSION), ObjectId(99)), &EphemeralRecord { bound: SessionId(SESSION) }.to_bytes()) =>
+    an_ephemeral_record_of_nothing: |s| s.put(&Key::Ephemeral(Handle(SESSION), ObjectId(99)), &EphemeralRecord { bound: Bound::Session(SessionId(SESSION)) }.to_bytes()) =>
         ["orphan_ephemeral" at "object #99, ephemeral, made under the handle 000000000000004d"];
+    a_lease_of_nothing: |s| s.put(&Key::Lease(ObjectId(99)), &LeaseRecord { ttl_ms: 500, verifier: [1; 32], creator: PrincipalId::ANYBODY }.to_bytes()) =>
+        ["orphan_ephemeral" at "object #99, named lease"];
+    a_damaged_lease: |s| {
+        s.change(FILE, |file| file.attr.owner = ObjectId(FILE).as_owner());
+        s.put(&Key::Ephemeral(ObjectId(FILE).as_owner(), ObjectId(FILE)), &EphemeralRecord { bound: Bound::Lease(ObjectId(FILE)) }.to_bytes());
+        s.put(&Key::Lease(ObjectId(FILE)), b"x");
+    } => ["bad_record" at "/d/g"];
     an_ephemeral_file_without_a_record: |s| {
         s.change(FILE, |file| file.attr.owner = Handle(SESSION));
     } => ["bad_ephemeral" at "/d/g", "bad_ephemeral" at "/d/g"];

@@ -14,8 +14,8 @@ use cistern_server::config::LEASE_MAX;
 use cistern_server::namespace::{MODE_BITS, check_name};
 use cistern_server::principals::PrincipalId;
 use cistern_server::store::{
-    BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, InviteRecord, Key, ObjectRecord, OutcomeRecord, PrincipalRecord, SessionRecord,
-    XattrRecord,
+    BLOCK_LEN, Counter, EntryRecord, EphemeralRecord, InviteRecord, Key, LeaseRecord, ObjectRecord, OutcomeRecord, PrincipalRecord,
+    SessionRecord, XattrRecord,
 };
 use cistern_server::store::{counter_from_bytes, start_key_from_bytes};
 use cistern_wire::limits::{CONTENT_MAX, LABEL_MAX, ROOT, SYMLINK_MAX, WINDOW_MAX, XATTR_BYTES_MAX, XATTR_VALUE_MAX};
@@ -43,6 +43,8 @@ pub(super) struct Walk {
     group: Option<Siblings>,
     /// Ephemeral files whose records were not read yet: the handle under which each was made.
     ephemerals: BTreeMap<u64, Handle>,
+    /// Files of named leases.
+    leases: BTreeSet<u64>,
     /// Realms, and what was seen in them.
     pub(super) realms: Realms,
     /// What principals have made, as their accounts say, and as it was seen.
@@ -65,6 +67,7 @@ impl Walk {
             sessions: Vec::new(),
             group: None,
             ephemerals: BTreeMap::new(),
+            leases: BTreeSet::new(),
             realms: Realms::default(),
             accounts: Accounts::default(),
             principals: BTreeSet::new(),
@@ -127,6 +130,7 @@ impl Walk {
             Key::Block(object, n) => self.block(*object, *n, &key, value),
             Key::Xattrs(object) => self.xattrs(*object, &key, value),
             Key::Ephemeral(maker, object) => self.ephemeral(*maker, *object, &key, value),
+            Key::Lease(lease) => self.lease(*lease, &key, value),
         }
     }
 
@@ -263,7 +267,10 @@ impl Walk {
         self.accounts.add(record.creator, 1, bytes);
         if attr.is_ephemeral() {
             self.ephemerals.insert(object.0, attr.owner);
-            if attr.kind != ObjectKind::File || attr.nlink != 1 {
+            if attr.is_lease() {
+                self.leases.insert(object.0);
+            }
+            if attr.kind == ObjectKind::Directory || attr.nlink != 1 {
                 self.at(Fault::BadEphemeral, key, format!("it is ephemeral, a {:?}, and has {} names", attr.kind, attr.nlink));
             }
         }
@@ -407,6 +414,17 @@ impl Walk {
             // Of an object whose record cannot be read that was said.
             _ if self.table.get(object.0).is_some_and(|row| row.kind.is_none()) => {}
             _ => self.at(Fault::OrphanEphemeral, key, "there is no such ephemeral file of that maker"),
+        }
+    }
+
+    /// Of a lease that has ended the file may be there for a while, and has no such record.
+    fn lease(&mut self, lease: ObjectId, key: &Key, value: &[u8]) {
+        if let Err(error) = LeaseRecord::from_bytes(value) {
+            self.at(Fault::BadRecord, key, error.to_string());
+        }
+        let unreadable = self.table.get(lease.0).is_some_and(|row| row.kind.is_none());
+        if !self.leases.contains(&lease.0) && !unreadable {
+            self.at(Fault::OrphanEphemeral, key, "there is no such file that is a named lease");
         }
     }
 

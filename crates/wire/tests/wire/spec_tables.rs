@@ -4,9 +4,9 @@ use crate::spec_reader::size;
 use crate::spec_text::{self, Entry, Spec};
 use cistern_wire::{
     Ask, Attr, CacheGrant, CancelOutcome, Claim, Direction, DropReason, Effect, EndReason, Entry as DirEntry, Expect, Fate, FieldInfo,
-    FormerClaim, FormerFate, Held, Holder, Item, ItemResult, JoinOutcome, Keep, Kind, Lane, Limit, LockClass, LockId, LockRow, LockWait,
-    Mode, NackReason, ObjectKind, RealmRow, ReceiptAnswer, ReclaimItem, ReclaimedItem, RefuseReason, ReleaseItem, ReleasedItem, RenameRule,
-    ReplyKind, RowState, SessionFate, SetMask, Standing, Stated, Status, Terms, Want, Whose, XattrRule, limits,
+    FormerClaim, FormerFate, Held, Holder, Item, ItemResult, JoinOutcome, Keep, Kind, Lane, LeaseRow, Limit, LockClass, LockId, LockRow,
+    LockWait, Mode, NackReason, ObjectKind, RealmRow, ReceiptAnswer, ReclaimItem, ReclaimedItem, RefuseReason, ReleaseItem, ReleasedItem,
+    RenameRule, ReplyKind, RowState, SessionFate, SetMask, Standing, Stated, Status, Terms, Want, Whose, XattrRule, limits,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -114,6 +114,7 @@ fn structures_have_the_fields_of_the_code() {
         ("Holder", Holder::FIELDS),
         ("LockRow", LockRow::FIELDS),
         ("RealmRow", RealmRow::FIELDS),
+        ("LeaseRow", LeaseRow::FIELDS),
         ("ReclaimItem", ReclaimItem::FIELDS),
         ("ReclaimedItem", ReclaimedItem::FIELDS),
         ("FormerClaim", FormerClaim::FIELDS),
@@ -235,6 +236,8 @@ fn limits_have_the_values_of_the_code() {
         ("values of all extended attributes of an object", limits::XATTR_BYTES_MAX),
         ("realms around each other, the tree's included", limits::REALM_DEPTH_MAX),
         ("directories above those into which a RENAME or BATCH moves directories", limits::PARENTS_MAX),
+        ("shortest time to live of a named lease", limits::LEASE_TTL_MIN_MS as usize),
+        ("longest time to live of a named lease", limits::LEASE_TTL_MAX_MS as usize),
         ("`former` of a CONFIRM", limits::FORMER_MAX),
         ("label of an agent", limits::LABEL_MAX),
         ("cookie", limits::COOKIE_MAX),
@@ -242,7 +245,7 @@ fn limits_have_the_values_of_the_code() {
         assert_eq!(number(name), value, "{name}");
     }
     assert_eq!((said["packet number"], said["first packet number of a session"]), ("2^60", "2^48−1"));
-    assert_eq!(said.len(), 26, "a limit that is not tested");
+    assert_eq!(said.len(), 28, "a limit that is not tested");
     assert!(text.contains("| 0 | volatile |") && limits::FEATURE_VOLATILE == 1 && limits::ROOT == 1);
     assert!(text.contains("| 1 | group |") && limits::FEATURE_GROUP == 2);
 }

@@ -308,7 +308,8 @@ impl Story {
             });
             // What was made in this session bears its handle; its WELCOME may have come before the capture began.
             if let Reply::Changed(changed) = reply {
-                let made = changed.effects.iter().filter(|effect| effect.before == 0 && effect.attr.is_ephemeral());
+                let made =
+                    changed.effects.iter().filter(|effect| effect.before == 0 && effect.attr.is_ephemeral() && !effect.attr.is_lease());
                 server.handles.extend(made.map(|effect| (effect.attr.owner, seen.session())));
             }
         }

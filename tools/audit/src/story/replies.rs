@@ -60,6 +60,8 @@ pub(super) fn unfit(request: &Request, reply: &Reply<'_>) -> Option<&'static str
         ReplyKind::LockRows => request.kind == Kind::ListLocks,
         ReplyKind::RealmRows => request.kind == Kind::ListRealms,
         ReplyKind::AdminAnswer => request.kind == Kind::Admin,
+        ReplyKind::LeaseKept => request.kind == Kind::KeepLease,
+        ReplyKind::LeaseRows => request.kind == Kind::ListLeases,
         ReplyKind::ServerReport => request.kind == Kind::ServerStatus,
         ReplyKind::Reclaimed => request.kind == Kind::Reclaim,
         ReplyKind::OutcomeTold => request.kind == Kind::Outcome,

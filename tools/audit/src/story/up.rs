@@ -273,6 +273,8 @@ fn asked(message: &Message<'_>) -> Asked {
         Message::MakeRealm(m) => Asked::Object(m.dir),
         Message::SetQuota(m) => Asked::Object(m.root),
         Message::Symlink(m) => Asked::Object(m.dir),
+        Message::MakeLease(m) => Asked::Object(m.dir),
+        Message::Attach(m) => Asked::Object(m.object),
         _ => Asked::Nothing,
     }
 }

@@ -74,6 +74,13 @@ const NOT_VISIBLE: &[(Bug, &str)] = &[
     (Bug::F1, "a request without an answer may have been lost on its way"),
     (Bug::G1, "which user of an agent has which token of a run is never said"),
     (Bug::N1, "the auditor follows locks, not names: which object a name is may have changed unseen"),
+    (Bug::N2, "the auditor follows leases of sessions, not named ones"),
+    (Bug::N3, "the auditor follows leases of sessions, not named ones"),
+    (Bug::N4, "the auditor follows leases of sessions, not named ones"),
+    (Bug::N5, "the auditor follows leases of sessions, not named ones"),
+    (Bug::N6, "the auditor follows leases of sessions, not named ones"),
+    (Bug::N7, "the auditor follows leases of sessions, not named ones"),
+    (Bug::N8, "the auditor follows leases of sessions, not named ones"),
     (Bug::W2, "silence may mean that nobody watches any more"),
 ];
 

@@ -2,7 +2,7 @@
 //!
 //! Decides: that a NACK always says what became of its request. Leaves to others: whether and from when an answer renews (`line`).
 
-use super::{a_mode, cached, list as join, lock_name, micros, millis, text, tokens};
+use super::{a_mode, cached, leases, list as join, lock_name, micros, millis, text, tokens};
 use cistern_wire::{
     Attr, CancelOutcome, Cancelled, Effect, Fate, Field as _, Holder, Keep, LockRow, Nack, NackReason, OutcomeTold, Queued, Reader,
     Released, ReleasedItem, Reply, RequestResult, RowState, ServerReport, Standing, Walked, Whose,
@@ -57,6 +57,8 @@ pub(super) fn reply(reply: &Reply<'_>) -> String {
             let more = if m.end { "" } else { "; more follow" };
             format!("realms: {}{more}", join(m.rows.iter().map(row)))
         }
+        Reply::LeaseKept(m) => format!("the named lease lasts {}", millis(m.ttl_ms.into())),
+        Reply::LeaseRows(m) => leases::rows(m),
         Reply::AdminAnswer(m) => {
             format!("{} of {} bytes of what n{} is answered, from {}", m.text.0.len(), m.total, m.answer, m.offset)
         }

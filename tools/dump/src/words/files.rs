@@ -2,7 +2,7 @@
 //!
 //! Decides: that a mutation is told by what it does, its conditions coming after it (`terms`). Leaves to others: locks, answers.
 
-use super::{list as join, text, wanted};
+use super::{leases, list as join, text, wanted};
 use cistern_wire::{
     Batch, Create, Escaped, GetXattr, Item, Link, ListXattr, Lookup, MakeRealm, Mkdir, ObjectId, Read, ReadDir, RemoveXattr, Rename,
     RenameRule, Rmdir, SetAttr, SetMask, SetQuota, SetXattr, Stage, Symlink, Unlink, WatchEvent, Write, XattrRule,
@@ -150,7 +150,7 @@ pub(super) fn remove_xattr(m: &RemoveXattr<'_>) -> String {
 }
 
 /// An object; in a batch it may be one that an item before makes.
-fn named(object: ObjectId) -> String {
+pub(super) fn named(object: ObjectId) -> String {
     object.maker().map_or_else(|| object.to_string(), |item| format!("what item {item} made"))
 }
 
@@ -171,6 +171,8 @@ fn item(item: &Item<'_>) -> String {
         Item::Rename(m) => rename(m),
         Item::MakeRealm(m) => make_realm(m),
         Item::SetQuota(m) => set_quota(m),
+        Item::MakeLease(m) => leases::make(m),
+        Item::Attach(m) => leases::attach(m),
         Item::Write(m) => write(m),
         Item::SetXattr(m) => set_xattr(m),
         Item::RemoveXattr(m) => remove_xattr(m),

@@ -8,6 +8,7 @@
 
 mod answers;
 mod files;
+mod leases;
 mod locks;
 mod session;
 
@@ -57,6 +58,11 @@ pub fn words(message: &Message<'_>) -> String {
         Message::Rename(m) => files::rename(m) + &terms(&m.terms),
         Message::MakeRealm(m) => files::make_realm(m) + &terms(&m.terms),
         Message::SetQuota(m) => files::set_quota(m) + &terms(&m.terms),
+        Message::MakeLease(m) => leases::make(m) + &terms(&m.terms),
+        Message::Attach(m) => leases::attach(m) + &terms(&m.terms),
+        Message::KeepLease(m) => format!("gives the named lease {} its full time again", m.lease),
+        Message::ListLeases(m) if m.lease.0 == 0 => "asks which named leases there are".to_owned(),
+        Message::ListLeases(m) => format!("asks what goes with the named lease {}", m.lease),
         Message::ListRealms(m) if m.realm.0 == 0 => "asks which realms there are, and what they use".to_owned(),
         Message::ListRealms(m) => format!("asks what realm {} uses", m.realm),
         Message::Read(m) => files::read(m),

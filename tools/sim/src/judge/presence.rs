@@ -13,7 +13,7 @@ use super::{Facts, Family};
 use crate::observe::{Node, Seen, True};
 use bytes::Bytes;
 use cistern_agent::api::{Command, Event, WatchEvent, WatchId};
-use cistern_server::store::Key;
+use cistern_server::store::{Bound, EphemeralRecord, Key};
 use cistern_wire::{Message, ObjectId, Reply, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -237,8 +237,11 @@ impl Presence {
 
 /// The session in the record of an ephemeral file: its last eight bytes.
 fn bound_to(bytes: &[u8]) -> Option<SessionId> {
-    let last = bytes.last_chunk::<8>()?;
-    Some(SessionId(u64::from_be_bytes(*last)))
+    // What goes with a named lease is another judge's.
+    match EphemeralRecord::from_bytes(bytes).ok()?.bound {
+        Bound::Session(session) => Some(session),
+        Bound::Lease(_) => None,
+    }
 }
 
 fn nanos(span: Duration) -> u64 {

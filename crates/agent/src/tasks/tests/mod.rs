@@ -3,6 +3,7 @@
 mod bench;
 mod cached;
 mod held;
+mod leases;
 mod lines;
 mod listings;
 mod mutations;

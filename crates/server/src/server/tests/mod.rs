@@ -21,6 +21,7 @@ mod locked_objects;
 mod locks;
 mod long;
 mod moving;
+mod named_leases;
 mod outcomes;
 mod overview;
 mod random;
