@@ -20,6 +20,18 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(cistern.NotFound):
             await self.client.read(path("none"))
 
+    async def test_a_named_lease_is_kept_by_another_client_and_revoked(self) -> None:
+        name, file = path("lease"), path("file")
+        made = await self.client.create_lease(name, 3600)
+        lease = self.other.named_lease(name, made.secret)
+        await self.client.create(file)
+        await lease.attach(file)
+        self.assertGreater(await lease.keep(), 3500)
+        self.assertEqual({row.path for row in await self.other.leases(name)}, {name, file})
+        await made.revoke()
+        with self.assertRaises(cistern.NotFound):
+            await lease.keep()
+
     async def test_a_lock_passes_and_is_told_to_be_lost(self) -> None:
         job = path("job")
         async with self.client.lock(job, create=True) as first:

@@ -14,6 +14,40 @@ import cistern
 from world import ONE, PATIENCE, TWO, StoppedServer, eventually, evict, path
 
 
+class NamedLeases(unittest.TestCase):
+    def setUp(self) -> None:
+        self.client = self.enterContext(cistern.Client(ONE))
+        self.other = self.enterContext(cistern.Client(TWO))
+
+    def test_a_lease_outlives_its_client_and_whoever_has_the_secret_keeps_it(self) -> None:
+        name, file = path("lease"), path("file")
+        with cistern.Client(ONE) as maker:
+            secret = maker.create_lease(name, 3600, data="10.0.0.1").secret
+        lease = self.other.named_lease(name, secret)
+        self.assertEqual(self.other.read(name), b"10.0.0.1")
+        self.client.batch([{"op": "create", "path": file, "exclusive": True},
+                           {"op": "lease_attach", "path": file, "lease": name, "secret": secret}])
+        self.assertGreater(lease.keep(), 3500)
+        rows = {row.path: row for row in self.client.leases(name)}
+        self.assertEqual((set(rows), rows[name].files, rows[file].lease), ({name, file}, 2, rows[name].object))
+        wrong = self.client.create_lease(path("other"), 3600)
+        with self.assertRaises(cistern.Error) as refused:
+            self.other.named_lease(name, wrong.secret).keep()
+        self.assertEqual(refused.exception.code, "EACCES")
+        lease.revoke()
+        with self.assertRaises(cistern.NotFound):
+            lease.keep()
+        self.assertFalse(self.client.exists(name))
+        eventually("its file goes", lambda: not self.client.exists(file))
+        wrong.revoke()
+
+    def test_a_lease_that_nobody_keeps_ends(self) -> None:
+        lease = self.client.create_lease(path("short"), 0.5)
+        eventually("it ends", lambda: not self.other.exists(lease.path))
+        with self.assertRaises(cistern.NotFound):
+            lease.keep()
+
+
 class Files(unittest.TestCase):
     def setUp(self) -> None:
         self.client = self.enterContext(cistern.Client(ONE))

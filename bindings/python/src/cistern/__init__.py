@@ -3,7 +3,7 @@
 `Client` is for threads, `cistern.aio.Client` for asyncio, `cistern.fence` for what a lock protects. The interface below is docs/api.md.
 """
 
-from .client import Client, Lock, Member, Watch
+from .client import Client, Lock, Member, NamedLease, Watch
 from .errors import (
     Canceled,
     Disconnected,
@@ -18,7 +18,7 @@ from .errors import (
     Unreachable,
     VersionChanged,
 )
-from .wire import Attributes, Change, Entry
+from .wire import Attributes, Change, Entry, LeaseFile
 
 __all__ = [
     "Attributes",
@@ -30,9 +30,11 @@ __all__ = [
     "Error",
     "Exists",
     "InUse",
+    "LeaseFile",
     "Lock",
     "LockLost",
     "Member",
+    "NamedLease",
     "NotFound",
     "OutcomeUnknown",
     "StaleGuard",

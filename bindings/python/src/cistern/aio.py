@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from . import errors, requests
-from .wire import API, Answer, Attributes, Certainty, Change, Conversation, Data, Entry, News, Path, millis, sockets
+from .wire import API, Answer, Attributes, Certainty, Change, Conversation, Data, Entry, LeaseFile, News, Path, millis, sockets
 
 T = TypeVar("T")
 
@@ -224,6 +224,25 @@ class Client:
         """Makes an ephemeral file, which goes with this client, or with its host: `async with await client.join(path)`."""
         return Member(self, path, await self._do(requests.join(path, data, mode)))
 
+    # Named leases.
+
+    async def create_lease(
+        self, path: Path, ttl: float, *, data: Data | None = None, secret: str | None = None, mode: int | None = None
+    ) -> NamedLease:
+        """Makes a named lease of `ttl` seconds: a file that goes when nobody keeps it, with all that is attached. It outlives this client.
+
+        `secret` is one that the agent has given before; without it there is a new one, which the lease has.
+        """
+        return NamedLease(self, path, await self._do(requests.create_lease(path, ttl, secret, data, mode)))
+
+    def named_lease(self, path: Path, secret: str) -> NamedLease:
+        """A named lease that is there, for whoever has its secret."""
+        return NamedLease(self, path, secret)
+
+    async def leases(self, lease: Path | None = None) -> list[LeaseFile]:
+        """All named leases, or the files that go with one."""
+        return await self._do(requests.leases(lease))
+
     # Agent and server.
 
     async def ping(self) -> float:
@@ -414,3 +433,27 @@ class Member:
             await self.leave()
         except errors.Disconnected:
             pass  # With the connection the file went.
+
+
+class NamedLease:
+    """A named lease and its secret, with which anybody keeps it."""
+
+    def __init__(self, client: Client, path: Path, secret: str) -> None:
+        self.path = path
+        self.secret = secret
+        self._client = client
+
+    def __repr__(self) -> str:
+        return f"<NamedLease {self.path!r}>"
+
+    async def keep(self) -> float:
+        """Gives it its whole time again; for how many seconds it lasts from now on, at least. `NotFound`: it has ended, for good."""
+        return await self._client._do(requests.keep_lease(self.path, self.secret))
+
+    async def attach(self, path: Path) -> Attributes:
+        """Has a file go with it."""
+        return await self._client._do(requests.attach(path, self.path, self.secret))
+
+    async def revoke(self) -> None:
+        """Ends it, with all that is attached."""
+        await self._client._do(requests.revoke_lease(self.path))

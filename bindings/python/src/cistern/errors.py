@@ -67,6 +67,7 @@ class LockLost(Error):
 
 _BY_CODE: dict[str, type[Error]] = {
     "ENOENT": NotFound,
+    "ESTALE": NotFound,
     "ENODATA": NotFound,
     "EEXIST": Exists,
     "EAGAIN": InUse,

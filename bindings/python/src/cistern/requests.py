@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from .wire import Answer, Attributes, Data, Entry, Locked, Path, decoded, encoded, millis, octal, text
+from .wire import Answer, Attributes, Data, Entry, LeaseFile, Locked, Path, decoded, encoded, millis, octal, text
 
 T = TypeVar("T")
 Request = tuple[str, dict[str, Any], Callable[[Answer], T]]
@@ -122,3 +122,25 @@ def locks(path: Path | None) -> Request[list[Answer]]:
 def join(path: Path, data: Data, mode: int | None) -> Request[int]:
     fields = {"path": encoded(path), "data": encoded(data), "mode": octal(mode)}
     return "join", fields, lambda answer: int(answer["joined"]["object"])
+
+
+def create_lease(path: Path, ttl: float, secret: str | None, data: Data | None, mode: int | None) -> Request[str]:
+    fields = {"path": encoded(path), "ttl_ms": millis(ttl), "secret": secret, "data": None if data is None else encoded(data), "mode": octal(mode)}
+    return "lease_create", fields, lambda answer: str(answer["new_lease"]["secret"])
+
+
+def attach(path: Path, lease: Path, secret: str) -> Request[Attributes]:
+    return "lease_attach", {"path": encoded(path), "lease": encoded(lease), "secret": secret}, _attributes
+
+
+def keep_lease(lease: Path, secret: str) -> Request[float]:
+    return "lease_keep", {"lease": encoded(lease), "secret": secret}, lambda answer: float(answer["kept_lease"]["left_ms"]) / 1e3
+
+
+def revoke_lease(lease: Path) -> Request[None]:
+    return "lease_revoke", {"lease": encoded(lease)}, _nothing
+
+
+def leases(lease: Path | None) -> Request[list[LeaseFile]]:
+    fields = {"lease": None if lease is None else encoded(lease)}
+    return "leases", fields, lambda answer: [LeaseFile.of(row) for row in answer["leases"]]

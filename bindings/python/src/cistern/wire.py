@@ -63,6 +63,24 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseFile:
+    """A file that goes with a named lease: the lease's own, whose `object` is `lease`, or one that is attached."""
+
+    path: Path
+    object: int
+    lease: int
+    #: The time to live of the lease, and what was left of it by the server's clock, in seconds.
+    ttl: float
+    left: float
+    #: How many files go with the lease, its own among them.
+    files: int
+
+    @classmethod
+    def of(cls, row: Answer) -> LeaseFile:
+        return cls(text(row["path"]), row["object"], row["lease"], row["ttl_ms"] / 1e3, row["left_ms"] / 1e3, row["files"])
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """What has become of a watched object: `certain` and `changed` come with its version; `uncertain`; `gone`, which is the last."""
 
