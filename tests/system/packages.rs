@@ -1,11 +1,13 @@
 //! Packages, archive and site: made by the tools that make releases, from the programs of this build; installed and removed by dpkg itself.
 
 use cistern_testkit::{CISTERN, program, said};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn top() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -26,7 +28,13 @@ fn has(tool: &str) -> bool {
 
 fn package(what: &str, out: &Path) -> Output {
     let mut command = Command::new(top().join("tools/package"));
-    command.arg(what).arg(programs()).arg(out).env("DEB_COMPRESSION", "none").env("SOURCE_DATE_EPOCH", "1700000000");
+    command
+        .arg(what)
+        .arg(programs())
+        .arg(out)
+        .env("DEB_COMPRESSION", "none")
+        .env("ARCHIVE_LEVEL", "1")
+        .env("SOURCE_DATE_EPOCH", "1700000000");
     command.output().unwrap()
 }
 
@@ -142,4 +150,36 @@ fn the_site_has_no_broken_link() {
     let told = ok(Command::new(top().join("tools/site")).arg(dir.path().join("site")));
     assert!(told.contains("pages in"), "{told}");
     assert!(dir.path().join("site/docs/page.html").exists() && dir.path().join("site/wire-spec.html").exists());
+}
+
+#[test]
+fn the_containers_start_makes_a_server_once() {
+    let home = tempfile::tempdir().unwrap();
+    let place = |command: &mut Command| {
+        let path = format!("{}:{}", programs().display(), std::env::var("PATH").unwrap());
+        command.env("PATH", path).env("CISTERN_HOME", home.path()).env("CISTERN_CREDENTIALS", home.path().join("own"));
+        command.env("CISTERN_LISTEN", "127.0.0.1:0");
+    };
+    let start = || {
+        let mut command = Command::new(top().join("dist/container/start"));
+        place(&mut command);
+        command
+    };
+    let refused = start().output().unwrap();
+    assert!(!refused.status.success() && said(&refused).contains("CISTERN_ADDRESS"), "{}", said(&refused));
+    let ids: Vec<String> = (0..2)
+        .map(|_| {
+            let mut child = start().env("CISTERN_ADDRESS", "127.0.0.1:7311").arg("--json").stdout(Stdio::piped()).spawn().unwrap();
+            let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+            let ready = lines.filter_map(|line| serde_json::from_str::<Value>(&line).ok()).find(|line| line["ready"] == true).unwrap();
+            let mut invite = Command::new(program(CISTERN));
+            place(&mut invite);
+            let line = ok(invite.args(["admin", "invite", "web1", "--control", ready["control"].as_str().unwrap()]));
+            assert!(line.starts_with("cistern-invite-1."), "{line}");
+            nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id().cast_signed()), nix::sys::signal::Signal::SIGTERM).unwrap();
+            assert!(child.wait().unwrap().success());
+            ready["key"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(ids[0], ids[1], "the second start has the keys of the first");
 }
