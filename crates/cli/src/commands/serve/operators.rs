@@ -138,15 +138,17 @@ impl Operators {
     }
 }
 
-/// What the log shows of a line that came by ADMIN. Lines that have changed something are as few as commits and sessions, so all of them are shown;
-/// others are for debugging, or as many as one place may log.
+/// What the log shows of a line that came by ADMIN. Lines of operators that have changed something are as few as commits and sessions, so all of
+/// them are shown; others are for debugging, or as many as one place may log.
 fn note(asked: &AdminLine, done: bool) {
     let role = if asked.operator { "operator" } else { "owner" };
     let who = format!("\"{}\" (principal {}, session {})", asked.name.escape_debug(), asked.who.0, asked.session);
     match server_control::logged(&asked.line) {
         Some(Logged { line, .. }) if [ROTATE_LINE, RETIRE_LINE].contains(&&*asked.line) => log::info!("agent {who}: {line}"),
         Some(Logged { line, reads: true }) => log::debug!("{role} {who}: {line}"),
-        Some(Logged { line, .. }) if done => log::info!(target: AUDIT, "{role} {who}: {line}"),
+        Some(Logged { line, .. }) if done && asked.operator => log::info!(target: AUDIT, "{role} {who}: {line}"),
+        // Whoever owns a realm is no operator, and is to fill no disk.
+        Some(Logged { line, .. }) if done => log::info!("{role} {who}: {line}"),
         Some(Logged { line, .. }) => log::info!("{role} {who}: refused: {line}"),
         None => log::debug!("{role} {who}: no request"),
     }
