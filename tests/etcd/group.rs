@@ -97,6 +97,8 @@ fn in_a_rolling_restart_no_command_is_stopped() {
     }
     let to = (first + 1) % 3;
     let named = group.name(to).to_owned();
+    // Before it has heard of a renewal it has nothing to take over.
+    eventually("the other one knows who serves", || (group.status(to)["group"]["serves"] == group.name(first)).then_some(()));
     eventually("it hands over", || {
         // It refuses as long as it has not heard of the other one, which has just started.
         let done = admin(&group, first, &["hand-over", "--to", &named]);

@@ -161,6 +161,10 @@ const AIMS: &[Aim] = &[
         1.0,
         From::Run("failover", |load| !load.starts_with("stopped"), "longest_over_bound"),
     ),
+    aim("P12", "group, server killed: the last holder certain again, ms", AtMost, 1_000.0, From::Run("group", is_killed, "last_max_ms")),
+    aim("P12", "the same: a new lock, longest, ms", AtMost, 1_500.0, From::Run("group", is_killed, "lock_max_ms")),
+    aim("P12", "the same: commands that would be stopped", AtMost, 0.0, From::Run("group", is_killed, "suspect")),
+    aim("P12", "the same: locks lost", AtMost, 0.0, From::Run("group", is_killed, "lost")),
     aim(
         "P8",
         "explicit renewals at fτρ < 10: measured / 1/(e^fτρ - 1)",
@@ -276,6 +280,10 @@ fn is_beside_redis(load: &str) -> bool {
 }
 
 /// A victim, and not one that was left alone.
+fn is_killed(load: &str) -> bool {
+    load.starts_with("killed")
+}
+
 fn is_attacked(load: &str) -> bool {
     !load.ends_with("alone")
 }

@@ -20,8 +20,9 @@ use cistern_wire::{Bytes8, Handle, Header, Hello, Packer, SessionId, StoreId, We
 use core::ops::{Range, RangeInclusive};
 use core::time::Duration;
 
-/// HELLO is sent so often to one address before the next is tried.
-const TRIES_PER_ADDRESS: u32 = 3;
+/// HELLO is sent so often to a server with one address before it counts as silent, and to one that has answered before another is tried; of several
+/// addresses each is tried once in a round, for one of them may serve while the others are down, and they count as silent after so many rounds.
+const TRIES: u32 = 3;
 /// Longest pause between two HELLOs of a handshake, and two keep-alives of what is in use: somebody waits for the answer.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// HELLOs whose send times are remembered: more than PAUSE_MAX apart, they span longer than any round trip.
@@ -125,6 +126,8 @@ pub(crate) struct Handshake {
     /// HELLOs to this address, and to any, without an answer.
     tries: u32,
     attempts: u32,
+    /// How often all addresses were asked in vain.
+    rounds: u32,
     rtt: RoundTrip,
     /// Addresses in a row that will give no session.
     refusals: usize,
@@ -164,6 +167,7 @@ impl Handshake {
             address,
             tries: 0,
             attempts: 0,
+            rounds: 0,
             rtt: RoundTrip::new(PAUSE_MAX),
             refusals: 0,
             standbys: 0,
@@ -217,13 +221,18 @@ impl Handshake {
             return false;
         }
         // Keep-alives go to the address of the session; whoever verifies it asks at all of them.
-        let most = if verifying && self.cookie.is_empty() { 1 } else { TRIES_PER_ADDRESS };
-        if self.tries < most {
+        let in_turn = verifying || addresses > 1;
+        if self.tries < if in_turn && self.cookie.is_empty() { 1 } else { TRIES } {
             return false;
         }
         let last = self.address + 1 >= addresses;
         self.move_on(addresses);
-        last
+        self.rounds += u32::from(last);
+        if addresses > 1 {
+            // What one of them does not answer says nothing of the others.
+            self.attempts = self.rounds;
+        }
+        last && (verifying || !in_turn || self.rounds.is_multiple_of(TRIES))
     }
 
     /// Makes the next HELLO: `hello`, as this handshake says it. Gives the address to which it goes.
@@ -406,6 +415,8 @@ impl Handshake {
     /// The address tried is that of a standby. Whether another one is asked at once: not if all have been.
     pub(crate) fn passed_on(&mut self, addresses: usize) -> bool {
         self.standbys += 1;
+        // Who stands by has answered: another one serves soon.
+        (self.attempts, self.rounds) = (0, 0);
         let more = !self.standbys.is_multiple_of(addresses.max(1));
         if more {
             self.move_on(addresses);

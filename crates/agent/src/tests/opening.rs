@@ -175,7 +175,7 @@ fn the_servers_addresses_are_tried_in_turn() {
     script.start(Command::Ping);
     let sent = script.run(5_000);
     let to: Vec<_> = sent.iter().map(|(_, sent)| sent.to).collect();
-    assert_eq!(to[..6], [server(1), server(1), server(1), server(2), server(2), server(2)]);
+    assert_eq!(to[..6], [server(1), server(2), server(1), server(2), server(1), server(2)]);
     script.hears(&[Event::NoSession { error: OpError::Unreachable }]);
 }
 
@@ -294,6 +294,33 @@ fn the_same_store_in_a_later_incarnation_is_the_server_that_is_known() {
     offered(&mut script, |welcome| Welcome { session: OTHER, server_incarnation: 4, ..welcome });
     script.confirmed(&[]);
     script.hears(&[Event::SessionOpened { session: OTHER }]);
+}
+
+#[test]
+fn a_dead_server_among_standbys_costs_a_timeout_in_each_round_and_no_more() {
+    let mut script = Script::with_servers(Config::default(), 3);
+    script.start(Command::Ping);
+    // The first is dead, the second stands by, the third serves from the third round on.
+    let mut asked = 0;
+    let mut waited = Vec::new();
+    let began = script.now();
+    loop {
+        for sent in script.turn() {
+            let (hello, echo) = hello_of(&sent);
+            if sent.to == server(1) {
+                waited.push(script.now().since(began));
+            } else if sent.to == server(2) || asked < 2 {
+                asked += usize::from(sent.to == server(3));
+                script.say_outside(&[refuse(hello.handshake, echo, RefuseReason::Standby, 20)]);
+            } else {
+                let rounds: Vec<_> = waited.windows(2).map(|pair| pair[1] - pair[0]).collect();
+                script.events();
+                assert!(rounds.len() == 2 && rounds.iter().all(|round| *round <= Duration::from_millis(300)), "{rounds:?}");
+                return;
+            }
+        }
+        script.sleep(1);
+    }
 }
 
 //= wire-spec.md#11-10-groups-of-servers
