@@ -57,6 +57,7 @@ pub(crate) struct Totals {
     pub(crate) demands: usize,
     pub(crate) watches: usize,
     pub(crate) ephemerals: usize,
+    pub(crate) named_leases: usize,
     pub(crate) objects: u64,
     pub(crate) content_bytes: u64,
 }
@@ -175,6 +176,7 @@ impl OverviewReport {
                 demands: demands_outstanding,
                 watches: status.watches,
                 ephemerals: status.ephemerals,
+                named_leases: status.named_leases,
                 objects: figures.objects,
                 content_bytes: figures.content_bytes,
             },

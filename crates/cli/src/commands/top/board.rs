@@ -141,8 +141,8 @@ fn head(report: &OverviewReport) -> Vec<String> {
     vec![
         format!("{}: {state}, up {}, lease {}", report.who, show::span(report.uptime_ms), show::span(report.lease_ms)),
         format!(
-            "sessions {}  timing out {}  locks {}  waiting {}  demands {}  watches {}  files {}",
-            t.sessions, t.timing_out, t.locks, t.waiting, t.demands, t.watches, t.objects
+            "sessions {}  timing out {}  locks {}  waiting {}  demands {}  named leases {}  files {}",
+            t.sessions, t.timing_out, t.locks, t.waiting, t.demands, t.named_leases, t.objects
         ),
     ]
 }

@@ -101,7 +101,7 @@ function showTotals(o) {
   const t = o.totals;
   const tiles = [
     ["sessions", t.sessions], ["timing out", t.timing_out, t.timing_out > 0 ? "warn" : ""], ["locks held", t.locks],
-    ["waiting", t.waiting], ["demands", t.demands], ["watches", t.watches], ["ephemeral files", t.ephemerals], ["files", t.objects],
+    ["waiting", t.waiting], ["demands", t.demands], ["ephemeral files", t.ephemerals], ["named leases", t.named_leases], ["files", t.objects],
   ];
   const list = $("totals");
   while (list.children.length < tiles.length) {
