@@ -39,8 +39,8 @@ const NOT_RUN: [(&str, &str); 13] = [
 const DAEMONS: [&str; 3] = ["cisternd -", "cistern agent run", "cistern-netfault --server"];
 
 /// Commands that stay until they are ended, and look on.
-const WATCHERS: [&str; 5] =
-    ["cistern member", "cistern agent top", "cistern leader --follow", "cistern top", "cistern lease keepalive --secret"];
+const WATCHERS: [&str; 6] =
+    ["cistern member", "cistern agent top", "cistern leader --follow", "cistern watch", "cistern top", "cistern lease keepalive --secret"];
 
 /// A line to be carried out, and where it stands.
 struct Line {

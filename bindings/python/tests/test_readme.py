@@ -1,4 +1,4 @@
-"""The examples of README.md, in their order."""
+"""The examples of README.md and of docs/recipes.md, in their order."""
 
 import ast
 import asyncio
@@ -25,6 +25,22 @@ class Readme(unittest.TestCase):
         self.assertEqual([call.args[0] for call in told.call_args_list], ["certain"])
         with cistern.Client(ONE) as client:
             self.assertEqual(client.read("/jobs/report"), b"begun")
+
+    def test_the_examples_of_the_recipes_run(self) -> None:
+        page = Path(__file__).parents[3].joinpath("docs", "recipes.md").read_text()
+        examples = [rest.split("```")[0] for rest in page.split("```python\n")[1:]]
+        self.assertEqual(len(examples), 9)
+        with cistern.Client(ONE) as client, mock.patch("builtins.print") as told:
+            for directory in ("/site", "/services"):
+                client.mkdir(directory)
+            client.write("/site/index.html", "hello\n")
+            for example in examples:
+                exec(compile(example, "recipes.md", "exec"), {"client": client})
+            client.remove("/site/index.html")
+            client.rmdir("/site")
+        self.assertIn(mock.call("10.0.0.7:8080", "leads"), told.call_args_list)
+        self.assertIn(mock.call("web-2", "at", "10.0.0.8:8080"), told.call_args_list)
+        self.assertEqual([call.args for call in told.call_args_list if call.args[0] in ("hello", "round")], [("round", 1), ("hello",)])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@
 //! Leaves to others: what a call is (`cistern_client`), what it means to be cut short.
 
 use crate::signals::{End, wait_for};
-use cistern_client::Error;
 use nix::poll::{PollFd, PollFlags};
 use std::future::Future;
 use std::io::{self, Read, Write};
@@ -53,11 +52,7 @@ impl AsFd for Bell {
 ///
 /// # Errors
 /// When the system gives no descriptors.
-pub(crate) fn wait_for_call<T>(
-    call: &mut (impl Future<Output = Result<T, Error>> + Unpin),
-    end: &End,
-    until: Option<Instant>,
-) -> io::Result<Option<Result<T, Error>>> {
+pub(crate) fn wait_for_call<T>(call: &mut (impl Future<Output = T> + Unpin), end: &End, until: Option<Instant>) -> io::Result<Option<T>> {
     let (bell, waker) = Bell::new()?;
     loop {
         if let Poll::Ready(result) = Pin::new(&mut *call).poll(&mut Context::from_waker(&waker)) {

@@ -5,12 +5,14 @@
 
 mod admin;
 pub(crate) mod agent;
+mod barrier;
 mod batch;
 mod cat;
 pub(crate) mod check;
 mod chmod;
 mod compact;
 mod completions;
+mod counter;
 mod demo;
 mod elect;
 pub(crate) mod export;
@@ -28,10 +30,12 @@ mod man;
 mod member;
 mod mkdir;
 mod mv;
+mod once;
 mod peer;
 mod ping;
 mod plan;
 mod put;
+mod queue;
 mod realm;
 mod restore;
 mod restored;
@@ -45,6 +49,7 @@ mod top;
 mod touch;
 mod truncate;
 mod trust;
+mod watch;
 mod xattr;
 
 use crate::ctx::Ctx;
@@ -156,6 +161,14 @@ commands! {
     Locks(locks::Locks),
     Elect(elect::Elect),
     Leader(leader::ShowLeader),
+    Once(once::Once),
+    Watch(watch::WatchPath),
+    #[command(subcommand)]
+    Queue(queue::Queue),
+    #[command(subcommand)]
+    Counter(counter::Counter),
+    #[command(subcommand)]
+    Barrier(barrier::Barrier),
     #[command(subcommand)]
     Member(member::Member),
     #[command(subcommand)]
@@ -185,7 +198,10 @@ commands! {
 impl Command {
     /// Whether it runs a command of the user's, whose exit status is its own.
     pub(crate) const fn runs_another(&self) -> bool {
-        matches!(self, Self::Lock(_) | Self::Elect(_))
+        matches!(
+            self,
+            Self::Lock(_) | Self::Elect(_) | Self::Once(_) | Self::Watch(_) | Self::Queue(queue::Queue::Take(_)) | Self::Barrier(_)
+        )
     }
 }
 

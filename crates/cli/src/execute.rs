@@ -6,13 +6,15 @@
 mod changes;
 
 use crate::bell::wait_for_call;
-use crate::local::{Failure, Hold, KeptLease, News, Request, Response, Until, micros, millis};
+use crate::local::{Failure, Hold, KeptLease, News, Request, Response, TakenItem, Until, micros, millis};
 use crate::members::{Claims, Members};
 use crate::neighbours::Neighbours;
 use crate::signals::End;
 use crate::text::{Blob, Text};
 use changes::Changing;
-use cistern_client::{Client, Creation, Error, ErrorKind, FileId, Guard, LockState, Mutation, Op, Operation, Slot, Watcher};
+use cistern_client::{
+    Client, Creation, Entered, Error, ErrorKind, FileId, Guard, LockState, Mutation, Op, Operation, QueueItem, Slot, Watcher, kinds,
+};
 use cistern_wire::Status;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -164,6 +166,7 @@ pub(crate) struct Program {
 pub(crate) struct Holds {
     next: u64,
     guards: BTreeMap<u64, Arc<Guard>>,
+    entered: BTreeMap<u64, Entered>,
     neighbours: Neighbours,
     /// Its watches, once there was one.
     watcher: Option<Watcher>,
@@ -276,17 +279,39 @@ impl Holds {
     /// Gives back everything.
     pub(crate) fn let_go(&mut self) {
         self.guards.clear();
+        self.entered.clear();
         self.watcher = None;
     }
 
     /// Keeps a lock; its hold.
-    pub(crate) fn keep(&mut self, GrantedLock { guard, slot }: GrantedLock) -> (u64, Response) {
+    pub(crate) fn keep(&mut self, GrantedLock { guard, slot, item }: GrantedLock) -> (u64, Response) {
         self.next += 1;
         let (token, object) = (guard.token().0, guard.file().0);
         let guard = Arc::new(guard);
         self.neighbours.add(&guard);
         self.guards.insert(self.next, guard);
-        (self.next, Response::Locked { hold: self.next, token, object, basis: None, slot })
+        (self.next, Response::Locked { hold: self.next, token, object, basis: None, slot, item })
+    }
+
+    /// Keeps what a program has waited for.
+    pub(crate) fn keep_obtained(&mut self, obtained: Obtained) -> Response {
+        match obtained {
+            Obtained::Lock(granted) => self.keep(granted).1,
+            Obtained::Entered(entered) => {
+                self.next += 1;
+                let round = entered.round();
+                self.entered.insert(self.next, entered);
+                Response::Entered { hold: self.next, round }
+            }
+            Obtained::Left => Response::Done {},
+        }
+    }
+
+    /// Leaves a round of a barrier: what is waited for then.
+    pub(crate) fn exit(&mut self, hold: u64) -> Result<Awaited<Obtained>, Failure> {
+        let unknown = || Failure::failed(format!("hold {hold} is not a round of a barrier that this connection is in"));
+        let left = self.entered.remove(&hold).ok_or_else(unknown)?.leave();
+        Ok(Box::pin(async { Ok(left.await.map(|()| Obtained::Left)?) }))
     }
 
     /// Whether it has no lock.
@@ -296,7 +321,7 @@ impl Holds {
 
     /// Whether nothing would end with it, neither lock nor watch.
     pub(crate) fn ends_unseen(&self) -> bool {
-        self.guards.is_empty() && self.watcher.is_none()
+        self.guards.is_empty() && self.entered.is_empty() && self.watcher.is_none()
     }
 
     pub(crate) const fn watcher(&self) -> Option<&Watcher> {
@@ -346,7 +371,9 @@ pub(crate) fn execute<W: Waits>(
         }
         Request::Read { path } => waits.wait(client.read(path.as_os()))?.into(),
         Request::ReadLink { path } => Response::Link(waits.wait(client.read_link(path.as_os()))?.into_os_string().into()),
-        Request::Lock { .. } => return Err(Failure::new("INTERNAL", EXIT_SOFTWARE, "a lock is waited for by `Granting`")),
+        Request::Lock { .. } | Request::Take { .. } | Request::Enter { .. } | Request::Exit { .. } => {
+            return Err(Failure::new("INTERNAL", EXIT_SOFTWARE, "what is waited for is asked for elsewhere"));
+        }
         Request::Unlock { hold } => {
             let held = waits.held();
             held.get(hold)?;
@@ -411,56 +438,98 @@ pub(crate) struct GrantedLock {
     pub(crate) guard: Guard,
     /// Of a semaphore: which slot it is.
     pub(crate) slot: Option<u32>,
+    /// Of a queue: which item it is on.
+    pub(crate) item: Option<TakenItem>,
 }
 
 impl From<Guard> for GrantedLock {
     fn from(guard: Guard) -> Self {
-        Self { guard, slot: None }
+        Self { guard, slot: None, item: None }
     }
 }
 
 impl From<Slot> for GrantedLock {
     fn from(slot: Slot) -> Self {
         let number = slot.number();
-        Self { guard: slot.into_guard(), slot: Some(number) }
+        Self { slot: Some(number), ..slot.into_guard().into() }
     }
 }
 
-/// A lock that is waited for; given up when dropped.
-pub(crate) type Granting = Pin<Box<dyn Future<Output = Result<GrantedLock, Error>> + Send>>;
+impl From<QueueItem> for GrantedLock {
+    fn from(item: QueueItem) -> Self {
+        let (name, data) = (Text::from(item.name().to_owned()), Blob(item.data().to_vec()));
+        let item_of = TakenItem { name, version: item.version().number, data };
+        Self { item: Some(item_of), ..item.into_guard().into() }
+    }
+}
+
+/// What is waited for, beside whatever else its program asks; given up when dropped.
+pub(crate) type Awaited<T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send>>;
+
+/// A lock that is waited for.
+pub(crate) type Granting = Awaited<GrantedLock>;
+
+/// What a program of an agent has waited for.
+pub(crate) enum Obtained {
+    Lock(GrantedLock),
+    /// A round of a barrier, in which it is.
+    Entered(Entered),
+    /// Nobody is in that round any more.
+    Left,
+}
 
 /// Which lock, and for how long it is waited for.
 #[derive(Clone, Debug)]
 pub(crate) struct LockTerms {
     pub(crate) path: Text,
-    pub(crate) shared: bool,
-    /// Of how many, if the path is that of a semaphore.
-    pub(crate) slots: Option<u32>,
+    pub(crate) what: LockKind,
     /// `None`: as long as it takes; 0: not at all.
     pub(crate) wait_ms: Option<u64>,
+}
+
+/// What a lock is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockKind {
+    Exclusive,
+    Shared,
+    /// One of so many slots of the semaphore at the path.
+    Slot(u32),
+    /// The first item of the queue at the path that can be had.
+    Item,
 }
 
 impl LockTerms {
     /// Asks for it.
     pub(crate) fn ask(&self, client: &Client) -> Granting {
         fn granting<T: Into<GrantedLock>>(asked: impl Future<Output = Result<T, Error>> + Send + 'static) -> Granting {
-            Box::pin(async { asked.await.map(Into::into) })
+            Box::pin(async { asked.await.map(Into::into).map_err(Failure::from) })
         }
         let wait = self.wait_ms.map(Duration::from_millis);
-        if let Some(slots) = self.slots {
-            let semaphore = client.semaphore(self.path.as_os(), slots);
-            return granting(match wait {
-                None => semaphore.acquire(),
-                Some(Duration::ZERO) => semaphore.try_acquire(),
-                Some(wait) => semaphore.acquire_timeout(wait),
-            });
+        let lock = |lock: Op<kinds::Lock>| match wait {
+            None => granting(lock.start()),
+            Some(Duration::ZERO) => granting(lock.try_once().start()),
+            Some(wait) => granting(lock.timeout(wait).start()),
+        };
+        match self.what {
+            LockKind::Exclusive => lock(client.lock(self.path.as_os())),
+            LockKind::Shared => lock(client.lock(self.path.as_os()).shared()),
+            LockKind::Slot(slots) => {
+                let semaphore = client.semaphore(self.path.as_os(), slots);
+                granting(match wait {
+                    None => semaphore.acquire(),
+                    Some(Duration::ZERO) => semaphore.try_acquire(),
+                    Some(wait) => semaphore.acquire_timeout(wait),
+                })
+            }
+            LockKind::Item => {
+                let queue = client.queue(self.path.as_os());
+                // How long an item is waited for at most, whoever waits knows.
+                if wait != Some(Duration::ZERO) {
+                    return granting(queue.take());
+                }
+                let none = Failure::new("EAGAIN", EXIT_FAILED, format!("{}: there is no item that can be taken", self.path));
+                Box::pin(async move { queue.try_take().await?.map(Into::into).ok_or(none) })
+            }
         }
-        let lock = client.lock(self.path.as_os());
-        let lock = if self.shared { lock.shared() } else { lock };
-        granting(match wait {
-            None => lock.start(),
-            Some(Duration::ZERO) => lock.try_once().start(),
-            Some(wait) => lock.timeout(wait).start(),
-        })
     }
 }

@@ -18,7 +18,7 @@ pub(crate) use lease::Lease;
 pub(crate) use line::{API, Event, Greeting, LINE_MAX, News, RequestLine, Said, Unread, What};
 pub(crate) use named_lease::{KeptLease, LeaseFileRow, NewLease, SecretText};
 pub(crate) use request::{AttrRule, Item, Request, Rule, Version};
-pub(crate) use rows::{Hold, RealmRow, Until};
+pub(crate) use rows::{Hold, RealmRow, TakenItem, Until};
 
 use crate::text::{Blob, Text};
 use cistern_client::{Contents, DirEntry, FileType, LockInfo, Metadata, ServerStatus, Standing, Version as FileVersion};
@@ -71,8 +71,15 @@ pub(crate) enum Response {
         /// Of a semaphore: which slot it is, from 0.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         slot: Option<u32>,
+        /// Of a queue: which item it is on.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        item: Option<TakenItem>,
     },
     Hold(Hold),
+    Entered {
+        hold: u64,
+        round: u64,
+    },
     Joined {
         object: u64,
     },

@@ -10,30 +10,65 @@ use crate::local::Failure;
 use crate::text::{Blob, Text};
 use cistern_client::{Client, ErrorKind, FileId, Guard, Metadata};
 use cistern_wire::Status;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The paths at which programs of an agent have, or are making, ephemeral files.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Claims(Arc<Mutex<BTreeSet<Vec<u8>>>>);
+pub(crate) struct Claims(Arc<Mutex<ClaimTable>>);
+
+#[derive(Debug, Default)]
+struct ClaimTable {
+    last: u64,
+    /// Of each path the number of the claim, and the file once it is made.
+    claims: BTreeMap<Vec<u8>, (u64, Option<FileId>)>,
+}
 
 /// One program's place in them; given back when dropped.
 #[derive(Debug)]
 struct Claim {
     claims: Claims,
     path: Text,
+    number: u64,
 }
 
 impl Claims {
-    fn claim(&self, path: &Text) -> Option<Claim> {
-        let new = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(path.0.clone());
-        new.then(|| Claim { claims: self.clone(), path: path.clone() })
+    fn table(&self) -> MutexGuard<'_, ClaimTable> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `None`: another program has the file, or may have. One whose file went with a session of before has it no more.
+    fn claim(&self, client: &Client, path: &Text) -> Option<Claim> {
+        let mut table = self.table();
+        if let Some((_, file)) = table.claims.get(&path.0)
+            && file.is_none_or(|file| client.owns_ephemeral(file).unwrap_or(true))
+        {
+            return None;
+        }
+        table.last += 1;
+        let number = table.last;
+        table.claims.insert(path.0.clone(), (number, None));
+        Some(Claim { claims: self.clone(), path: path.clone(), number })
+    }
+}
+
+impl Claim {
+    /// This is the file.
+    fn made(&self, made: FileId) {
+        if let Some((number, file)) = self.claims.table().claims.get_mut(&self.path.0)
+            && *number == self.number
+        {
+            *file = Some(made);
+        }
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.claims.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.path.0);
+        let mut table = self.claims.table();
+        if table.claims.get(&self.path.0).is_some_and(|(number, _)| *number == self.number) {
+            table.claims.remove(&self.path.0);
+        }
     }
 }
 
@@ -69,7 +104,7 @@ impl Members {
         let exists = || Failure::status(path, Status::EEXIST);
         let before = self.perhaps.iter().position(|claim| claim.path == *path);
         let mut perhaps = before.is_some();
-        let claim = before.map(|at| self.perhaps.swap_remove(at)).or_else(|| self.claims.claim(path)).ok_or_else(exists)?;
+        let claim = before.map(|at| self.perhaps.swap_remove(at)).or_else(|| self.claims.claim(client, path)).ok_or_else(exists)?;
         let make = client.create_new(path.as_os()).ephemeral().contents(data.0.clone());
         let make = make.mode(mode.into()).owner(user.uid, user.gid);
         let made = match waits.wait(under(make, guard)) {
@@ -87,7 +122,10 @@ impl Members {
             Ok(made) => Ok(made.file),
         };
         match made {
-            Ok(object) => _ = self.files.insert(object, claim),
+            Ok(object) => {
+                claim.made(object);
+                self.files.insert(object, claim);
+            }
             Err(_) if perhaps => self.perhaps.push(claim),
             Err(_) => {}
         }

@@ -82,7 +82,9 @@ pub use named_lease::{LeaseFile, lease_secret};
 pub use op::{Creation, Mutation, Op, Operation, kinds};
 pub use peer_lock::{PeerLock, TokenBasis};
 pub use realm::Realm;
-pub use recipes::{Election, Leader, Leadership, Observed, Observer, Semaphore, Slot};
+pub use recipes::{
+    Barrier, Counter, Election, Entered, Leader, Leadership, Observed, Observer, Once, Queue, QueueItem, Run, Semaphore, Slot,
+};
 pub use roster::{KeyAt, RosterKeeper, Servers};
 pub use status::{LeaseView, Phase, ServerStatus};
 pub use steps::Steps;

@@ -3,7 +3,7 @@
 `Client` is for threads, `cistern.aio.Client` for asyncio, `cistern.fence` for what a lock protects. The interface below is docs/api.md.
 """
 
-from .client import Client, Lock, Member, NamedLease, Watch
+from .client import Client, Entered, Item, Leadership, Lock, Member, NamedLease, Run, Watch
 from .errors import (
     Canceled,
     Disconnected,
@@ -18,6 +18,7 @@ from .errors import (
     Unreachable,
     VersionChanged,
 )
+from .recipes import Leader
 from .wire import Attributes, Change, Entry, LeaseFile
 
 __all__ = [
@@ -26,10 +27,14 @@ __all__ = [
     "Change",
     "Client",
     "Disconnected",
+    "Entered",
     "Entry",
     "Error",
     "Exists",
     "InUse",
+    "Item",
+    "Leader",
+    "Leadership",
     "LeaseFile",
     "Lock",
     "LockLost",
@@ -37,6 +42,7 @@ __all__ = [
     "NamedLease",
     "NotFound",
     "OutcomeUnknown",
+    "Run",
     "StaleGuard",
     "TimedOut",
     "Unreachable",

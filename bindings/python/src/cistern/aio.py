@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequenc
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from . import errors, requests
-from .wire import API, Answer, Attributes, Certainty, Change, Conversation, Data, Entry, LeaseFile, News, Path, millis, sockets
+from . import errors, recipes, requests
+from .wire import API, Answer, Attributes, Certainty, Change, Conversation, Data, Entry, LeaseFile, Locked, News, Path, millis, sockets
 
 T = TypeVar("T")
 
@@ -200,15 +200,15 @@ class Client:
 
     # Locks, watches, membership.
 
-    def lock(self, path: Path, *, shared: bool = False, wait: float | None = None, create: bool = False) -> Locking:
+    def lock(self, path: Path, *, shared: bool = False, slots: int | None = None, wait: float | None = None, create: bool = False) -> Locking:
         """Takes the lock on a file, as `cistern.Client.lock`: `async with client.lock(path) as lock`, or `lock = await client.lock(path)`."""
-        return Locking(self._lock(path, shared, wait, create))
+        return Locking(self._lock(path, shared, wait, create, slots))
 
-    async def _lock(self, path: Path, shared: bool, wait: float | None, create: bool) -> Lock:
+    async def _lock(self, path: Path, shared: bool, wait: float | None, create: bool, slots: int | None = None) -> Lock:
         if create:
             await self.create(path)
-        granted = await self._do(requests.lock(path, shared, wait), waits=True)
-        return Lock(self, path, granted.hold, granted.token, granted.object)
+        granted = await self._do(requests.lock(path, shared, wait, slots), waits=True)
+        return Lock(self, path, granted)
 
     async def locks(self, path: Path | None = None) -> list[Answer]:
         """Holders and waiters, of one file or of all."""
@@ -222,7 +222,88 @@ class Client:
 
     async def join(self, path: Path, data: Data = b"", *, mode: int | None = None) -> Member:
         """Makes an ephemeral file, which goes with this client, or with its host: `async with await client.join(path)`."""
-        return Member(self, path, await self._do(requests.join(path, data, mode)))
+        return Member(self, path, await self._do(requests.join(path, data, mode, None)))
+
+    # Recipes (docs/recipes.md).
+
+    async def _steps(self, steps: recipes.Steps[T]) -> T:
+        value, failed = None, None
+        while True:
+            try:
+                step = steps.send(value) if failed is None else steps.throw(failed)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            value, failed = None, None
+            try:
+                if isinstance(step, float):
+                    await asyncio.sleep(step)
+                else:
+                    value = await self._do(step)
+            except errors.Error as error:
+                failed = error
+
+    async def campaign(self, directory: Path, value: Data = b"", *, wait: float | None = None) -> Leadership:
+        """Leads an election as soon as nobody before it does; `value` is what others are told of the leader."""
+        lock = recipes.under(directory, "lock")
+        try:
+            granted = await self._do(requests.lock(lock, False, wait, None), waits=True)
+        except errors.NotFound:
+            await self._steps(recipes.lock_of_election(directory))
+            granted = await self._do(requests.lock(lock, False, wait, None), waits=True)
+        leadership = Leadership(self, lock, granted)
+        try:
+            leadership.named = await self._steps(recipes.name_leader(directory, granted.hold, granted.token, value))
+        except BaseException:
+            await leadership.unlock()
+            raise
+        return leadership
+
+    async def leader(self, directory: Path) -> recipes.Leader | None:
+        """Who leads, as far as the server knows; None: nobody. To follow it, watch the directory and the leader's file."""
+        return await self._steps(recipes.leader(directory))
+
+    async def put(self, directory: Path, data: Data, *, name: str | None = None) -> str:
+        """Puts an item at the end of a queue; its name. With a `name`, `VersionChanged` if an item of that name is in it."""
+        return await self._steps(recipes.put(directory, data, name))
+
+    async def take(self, directory: Path, *, wait: float | None = None) -> Item:
+        """Takes the first item of a queue that nobody works on, and waits for one; `wait` as for `lock`."""
+        granted = await self._do(requests.take(directory, wait), waits=True)
+        return Item(self, directory, granted)
+
+    async def count(self, path: Path) -> int:
+        """A counter's number; 0 if there is no file."""
+        return await self._steps(recipes.count(path))
+
+    async def add(self, path: Path, amount: int = 1) -> int:
+        """Adds to a counter, once or (`OutcomeUnknown`) perhaps not at all; the new number."""
+        return await self._steps(recipes.add(path, amount))
+
+    async def compare_and_set(self, path: Path, old: int, new: int) -> bool:
+        """Sets a counter to `new` if it is `old`; whether it was."""
+        return await self._steps(recipes.compare_and_set(path, old, new))
+
+    async def enter(self, directory: Path, parties: int, *, wait: float | None = None) -> Entered:
+        """Waits until so many are at a barrier."""
+        hold, number = await self._do(requests.enter(directory, parties, wait), waits=True)
+        return Entered(self, hold, number)
+
+    async def once(self, path: Path, period: str, *, wait: float | None = None, rerun_lost: bool = False) -> Run | None:
+        """The right to do something in this period; None: somebody has or had it. Names of later periods are larger."""
+        lock = await self.lock(path, wait=wait, create=True)
+        try:
+            record = await self._steps(recipes.begin_period(path, period, rerun_lost, lock.hold, lock.token))
+        except BaseException:
+            await lock.unlock()
+            raise
+        if record is None:
+            await lock.unlock()
+            return None
+        return Run(lock, record)
+
+    async def members(self, directory: Path) -> dict[Path, bytes]:
+        """Who has joined in a directory, and what each says of itself."""
+        return await self._steps(recipes.members(directory))
 
     # Named leases.
 
@@ -282,18 +363,20 @@ class Locking:
 class Lock:
     """A lock that is held, as `cistern.Lock`. Callbacks are called in the loop."""
 
-    def __init__(self, client: Client, path: Path, hold: int, token: int, object: int) -> None:
+    def __init__(self, client: Client, path: Path, granted: Locked) -> None:
         self.path = path
-        self.hold = hold
-        self.token = token
+        self.hold = granted.hold
+        self.token = granted.token
         #: The locked file.
-        self.object = object
+        self.object = granted.object
+        #: Of a semaphore: which slot it is, from 0.
+        self.slot = granted.slot
         self.state = "certain"
         self._client = client
         self._certainty = Certainty()
         self._callbacks: list[Callable[[Lock, str], None]] = []
         self._waiting: list[tuple[str, asyncio.Future[None]]] = []
-        client._talk.listen(hold, self)
+        client._talk.listen(self.hold, self)
 
     def __repr__(self) -> str:
         return f"<Lock {self.path!r} token={self.token} {self.state}>"
@@ -457,3 +540,80 @@ class NamedLease:
     async def revoke(self) -> None:
         """Ends it, with all that is attached."""
         await self._client._do(requests.revoke_lease(self.path))
+
+
+class Leadership(Lock):
+    """The leader's part of an election: a lock, whose holder is named to others. `unlock` ends it."""
+
+    #: The file that names it.
+    named: int | None = None
+
+    async def unlock(self) -> None:
+        named, self.named = self.named, None
+        if named is not None:
+            try:
+                await self._client.call("leave", object=named)
+            except errors.Error:
+                pass  # The next leader removes it, or the end of the connection.
+        await super().unlock()
+
+
+class Item(Lock):
+    """An item of a queue that is worked on: a lock on it. At the end of its block it is done, or given back if that raised."""
+
+    def __init__(self, client: Client, directory: Path, granted: Locked) -> None:
+        self._directory = directory
+        self.name, self._version, self.data = granted.item or ("", 0, b"")
+        super().__init__(client, recipes.under(directory, self.name), granted)
+
+    async def done(self) -> None:
+        """Removes it: nobody takes it any more. Before the work: at most once; after it: at least once."""
+        await self._client._do(recipes.remove_item(self._directory, self.name, self._version, self.hold))
+        await self.unlock()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None and self.state != "lost":
+            await self.done()
+        else:
+            await super().__aexit__(kind, error, trace)
+
+
+class Entered:
+    """A round of a barrier, in which this client is. At the end of its block it has left, and so have the others."""
+
+    def __init__(self, client: Client, hold: int, number: int) -> None:
+        #: Which round, from 1.
+        self.round = number
+        self._client = client
+        self._hold: int | None = hold
+
+    async def leave(self) -> None:
+        """Leaves, and waits until all others have left or are gone."""
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            await self._client._do(("exit", {"hold": hold}, lambda answer: answer), waits=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.leave()
+
+
+class Run:
+    """The right to do something in a period. At the end of its block it is on record how that ended: status 0, or 1 if it raised."""
+
+    def __init__(self, lock: Lock, record: recipes.Record) -> None:
+        #: Held meanwhile; its token is larger than that of every former run.
+        self.lock = lock
+        self._record = record
+
+    async def __aenter__(self) -> Lock:
+        return self.lock
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if self.lock.state != "lost":
+                await self.lock._client._steps(recipes.end_period(self.lock.path, self._record, int(kind is not None), self.lock.hold))
+        finally:
+            await self.lock.__aexit__(kind, error, trace)

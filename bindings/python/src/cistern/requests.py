@@ -34,6 +34,10 @@ def read(path: Path) -> Request[bytes]:
     return "read", {"path": encoded(path)}, lambda answer: decoded(answer["data"]["data"])
 
 
+def read_attributes(path: Path) -> Request[tuple[bytes, Attributes]]:
+    return "read", {"path": encoded(path)}, lambda answer: (decoded(answer["data"]["data"]), Attributes.of(answer["data"]["attr"]))
+
+
 def read_version(path: Path) -> Request[tuple[bytes, int]]:
     return "read", {"path": encoded(path)}, lambda answer: (decoded(answer["data"]["data"]), answer["data"]["attr"]["version"])
 
@@ -105,22 +109,30 @@ def batch(items: Sequence[Mapping[str, Any]], if_versions: Mapping[Path, int] | 
     return "batch", fields, lambda answer: [done["version"] for done in answer["batched"]]
 
 
-def lock(path: Path, shared: bool, wait: float | None) -> Request[Locked]:
-    fields = {"path": encoded(path), "shared": shared, "wait_ms": millis(wait), "events": True}
+def _locked(answer: Answer) -> Locked:
+    return Locked.of(answer["locked"])
 
-    def locked(answer: Answer) -> Locked:
-        granted = answer["locked"]
-        return Locked(granted["hold"], granted["token"], granted["object"])
 
-    return "lock", fields, locked
+def lock(path: Path, shared: bool, wait: float | None, slots: int | None) -> Request[Locked]:
+    return "lock", {"path": encoded(path), "shared": shared, "slots": slots, "wait_ms": millis(wait), "events": True}, _locked
+
+
+def take(path: Path, wait: float | None) -> Request[Locked]:
+    return "take", {"path": encoded(path), "wait_ms": millis(wait), "events": True}, _locked
+
+
+def enter(path: Path, parties: int, wait: float | None) -> Request[tuple[int, int]]:
+    """The hold, and the round."""
+    fields = {"path": encoded(path), "parties": parties, "wait_ms": millis(wait)}
+    return "enter", fields, lambda answer: (answer["entered"]["hold"], answer["entered"]["round"])
 
 
 def locks(path: Path | None) -> Request[list[Answer]]:
     return "locks", {"path": None if path is None else encoded(path)}, lambda answer: list(answer["locks"])
 
 
-def join(path: Path, data: Data, mode: int | None) -> Request[int]:
-    fields = {"path": encoded(path), "data": encoded(data), "mode": octal(mode)}
+def join(path: Path, data: Data, mode: int | None, guard: int | None) -> Request[int]:
+    fields = {"path": encoded(path), "data": encoded(data), "mode": octal(mode), "guard": guard}
     return "join", fields, lambda answer: int(answer["joined"]["object"])
 
 

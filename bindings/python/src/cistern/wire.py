@@ -95,6 +95,16 @@ class Locked:
     hold: int
     token: int
     object: int
+    #: Of a semaphore.
+    slot: int | None
+    #: Of a queue: name, version and contents.
+    item: tuple[Path, int, bytes] | None
+
+    @classmethod
+    def of(cls, granted: Answer) -> Locked:
+        item = granted.get("item")
+        taken = (text(item["name"]), int(item["version"]), decoded(item["data"])) if item else None
+        return cls(granted["hold"], granted["token"], granted["object"], granted.get("slot"), taken)
 
 
 def sockets() -> list[str]:

@@ -71,15 +71,7 @@ impl Run for Elect {
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
         let mut signals = Caught::catch().map_err(lock::own)?;
         let dir = Text::from(self.dir.as_os_str());
-        let terms = Terms {
-            path: dir.join(b"lock"),
-            dir: Some(dir.clone()),
-            shared: false,
-            slots: None,
-            try_once: false,
-            wait: None,
-            patient: !self.once,
-        };
+        let terms = Terms { dir: Some(dir.clone()), patient: !self.once, ..Terms::of(dir.join(b"lock")) };
         let agent = LockAgent::open(&terms, ctx.options(), None).map_err(lock::own)?;
         let result = loop {
             let held = Obtaining::new(&terms, ctx.options(), &agent, signals.end()).run();

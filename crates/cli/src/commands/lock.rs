@@ -14,6 +14,7 @@ use super::Run;
 use crate::capture;
 use crate::contact;
 use crate::ctx::Ctx;
+use crate::execute::LockKind;
 use crate::group::GroupList;
 use crate::local::Failure;
 use crate::signals::{Caught, end_by};
@@ -97,13 +98,14 @@ impl Run for Lock {
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
         let signals = Caught::catch().map_err(own)?;
         let terms = Terms {
-            path: Text::from(self.path.as_os_str()),
-            dir: None,
-            shared: self.shared,
-            slots: self.slots,
+            what: match self.slots {
+                Some(slots) => LockKind::Slot(slots),
+                None if self.shared => LockKind::Shared,
+                None => LockKind::Exclusive,
+            },
             try_once: self.try_once,
             wait: self.wait,
-            patient: false,
+            ..Terms::of(Text::from(self.path.as_os_str()))
         };
         let agent = match &self.group {
             Some(group) => LockAgent::of_group(group, self, ctx),

@@ -38,6 +38,7 @@ answers! {
     batched -> Vec<Done>: Self::Batched(done) => done;
     locked -> (u64, u64): Self::Locked { hold, token, .. } => (hold, token);
     hold -> Hold: Self::Hold(hold) => hold;
+    entered -> (u64, u64): Self::Entered { hold, round } => (hold, round);
     joined -> u64: Self::Joined { object } => object;
     group -> GroupReport: Self::Group(report) => *report;
 }

@@ -190,6 +190,25 @@ pub(crate) enum Request {
         #[serde(skip_serializing_if = "std::ops::Not::not", default)]
         events: bool,
     },
+    /// Takes the first item of a queue that can be had: a lock on it, which belongs to this connection as that of `lock`.
+    Take {
+        path: Text,
+        wait_ms: Option<u64>,
+        #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+        linger: bool,
+        #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+        events: bool,
+    },
+    /// Enters a round of a barrier, when so many are there; it is left when the connection ends.
+    Enter {
+        path: Text,
+        parties: u32,
+        wait_ms: Option<u64>,
+    },
+    /// Leaves a round of a barrier, and waits until the others have.
+    Exit {
+        hold: u64,
+    },
     Unlock {
         hold: u64,
     },
@@ -238,14 +257,15 @@ impl Request {
             Self::Put { .. } | Self::SetXattr { .. } | Self::RemoveXattr { .. } | Self::Batch { .. } | Self::Create { .. } => true,
             Self::SetQuota { .. } => true,
             Self::Mkdir { .. } | Self::Symlink { .. } | Self::Link { .. } | Self::Unlink { .. } | Self::Rmdir { .. } => true,
-            Self::Rename { .. } | Self::SetAttr { .. } | Self::Lock { .. } | Self::Unlock { .. } => true,
-            Self::Join { .. } | Self::Leave { .. } => true,
+            Self::Rename { .. } | Self::SetAttr { .. } | Self::Lock { .. } | Self::Take { .. } | Self::Unlock { .. } => true,
+            Self::Join { .. } | Self::Leave { .. } | Self::Enter { .. } | Self::Exit { .. } => true,
         }
     }
 
     /// Whether it changes files, and so can be made under a lock of its connection.
     pub(crate) const fn takes_guard(&self) -> bool {
-        self.is_change() && !matches!(self, Self::Lock { .. } | Self::Unlock { .. } | Self::Leave { .. })
+        let is_of_connection = matches!(self, Self::Lock { .. } | Self::Take { .. } | Self::Unlock { .. } | Self::Leave { .. });
+        self.is_change() && !is_of_connection && !matches!(self, Self::Enter { .. } | Self::Exit { .. })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Locks and realms in answers.
 
-use crate::text::Text;
+use crate::text::{Blob, Text};
 use cistern_client::{Instant, Realm};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -38,6 +38,15 @@ impl Until {
         let boot = self.clock_boottime_ns.saturating_sub(now.boot_ns);
         Duration::from_nanos(raw.max(boot))
     }
+}
+
+/// An item of a queue that was taken, as JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct TakenItem {
+    pub(crate) name: Text,
+    /// Of its file, when it was taken.
+    pub(crate) version: u64,
+    pub(crate) data: Blob,
 }
 
 /// A realm as JSON.

@@ -9,7 +9,7 @@
 use crate::backend::{Backend, Line};
 use crate::bell::Bell;
 use crate::execute::{EXIT_UNKNOWN, GrantedLock, Own};
-use crate::local::{Failure, Hold, Request, Response, TokenBasis, micros};
+use crate::local::{Failure, Hold, Request, Response, TakenItem, TokenBasis, micros};
 use crate::signals::{End, wait_for};
 use cistern_client::{Client, Guard, LockState};
 use cistern_run::{At, Until};
@@ -37,6 +37,8 @@ pub(crate) struct Held {
     object: u64,
     /// Of a semaphore: which slot it is.
     slot: Option<u32>,
+    /// Of a queue: which item it is on, until somebody takes it.
+    item: Option<TakenItem>,
     /// Of a group: what the token rests on.
     basis: Option<TokenBasis>,
     /// The lease period, as seen last.
@@ -61,15 +63,26 @@ enum Holder {
 impl Held {
     /// # Errors
     /// The client is broken.
-    pub(super) fn own(client: Client, granted: GrantedLock) -> Result<Self, Failure> {
-        let (mut own, slot) = (Box::<Own>::default(), granted.slot);
+    pub(super) fn own(client: Client, mut granted: GrantedLock) -> Result<Self, Failure> {
+        let (mut own, slot, item) = (Box::<Own>::default(), granted.slot, granted.item.take());
         let (hold, guard) = own.keep(granted)?;
         let (token, object) = (guard.token().0, guard.file().0);
-        Ok(Self { holder: Holder::Own { client, own, hold, guard }, token, object, slot, basis: None, lease: Duration::ZERO })
+        Ok(Self { holder: Holder::Own { client, own, hold, guard }, token, object, slot, item, basis: None, lease: Duration::ZERO })
     }
 
-    pub(super) const fn host(line: Line, (hold, token, object): (u64, u64, u64), slot: Option<u32>, basis: Option<TokenBasis>) -> Self {
-        Self { holder: Holder::Host { line, hold, gone: false }, token, object, slot, basis, lease: Duration::ZERO }
+    pub(super) const fn host(line: Line, (hold, token, object): (u64, u64, u64), basis: Option<TokenBasis>) -> Self {
+        let holder = Holder::Host { line, hold, gone: false };
+        Self { holder, token, object, slot: None, item: None, basis, lease: Duration::ZERO }
+    }
+
+    /// The same as a slot of a semaphore, or an item of a queue.
+    pub(super) fn of_recipe(self, slot: Option<u32>, item: Option<TakenItem>) -> Self {
+        Self { slot, item, ..self }
+    }
+
+    /// Of a queue: the item, once.
+    pub(crate) const fn take_item(&mut self) -> Option<TakenItem> {
+        self.item.take()
     }
 
     /// Asks the agent to do something, a change of files under this lock; `end` gives it up, and so does `until`.

@@ -13,7 +13,7 @@ use crate::bell::wait_for_call;
 use crate::commands::peer::member_of;
 use crate::contact::Tries;
 use crate::ctx::Ctx;
-use crate::execute::{Granting, LockTerms, Own};
+use crate::execute::{Granting, LockKind, LockTerms, Own};
 use crate::group::GroupList;
 use crate::local::{Failure, LockRow, Request, Response, millis};
 use crate::options::Options;
@@ -37,6 +37,8 @@ const NEXT_LOOK: Duration = Duration::from_secs(2);
 const LOOK_TIME: Duration = Duration::from_millis(300);
 /// Why a file that is to be locked may be made later, or has been made: making it a second time changes nothing.
 const NOT_MADE_YET: [&str; 3] = ["IN_GRACE", "UNREACHABLE", "OUTCOME_UNKNOWN"];
+/// Code of a failure that is told otherwise: the host's agent has not answered in time.
+const LATE: &str = "LATE";
 /// Most holders that are named.
 const NAMED_MAX: usize = 3;
 
@@ -65,8 +67,7 @@ pub(crate) struct Terms {
     pub(crate) path: Text,
     /// The directory of a recipe in which it is, made if it is missing.
     pub(crate) dir: Option<Text>,
-    pub(crate) shared: bool,
-    pub(crate) slots: Option<u32>,
+    pub(crate) what: LockKind,
     pub(crate) try_once: bool,
     pub(crate) wait: Option<Duration>,
     /// A server and an agent that do not answer are waited for, too.
@@ -74,6 +75,16 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
+    /// Exclusive, and waited for as long as it takes.
+    pub(crate) const fn of(path: Text) -> Self {
+        Self { path, dir: None, what: LockKind::Exclusive, try_once: false, wait: None, patient: false }
+    }
+
+    /// Whether its file is made if it is missing.
+    fn is_file(&self) -> bool {
+        matches!(self.what, LockKind::Exclusive | LockKind::Shared)
+    }
+
     /// How long the lock is waited for.
     fn bound(&self) -> Option<Duration> {
         if self.try_once { Some(TRY_TIME) } else { self.wait }
@@ -99,6 +110,20 @@ impl LockAgent {
                 Self::Own(own_agent(options, label, tries)?)
             }
         })
+    }
+
+    /// Asks for something for which no lock is needed; `end` gives it up, and so does `until`.
+    ///
+    /// # Errors
+    /// Why it was not done, or is not known to be.
+    pub(crate) fn call(&self, request: Request, end: &End, until: Option<Instant>) -> Result<Response, Failure> {
+        match self {
+            Self::Own(client) => Own::default().execute_within(client, (request, None), (end, until)),
+            Self::Host(socket) => match Line::open(socket)?.ask(&request, end, until) {
+                Some(answer) => answer,
+                None => Err(Failure::new(LATE, EXIT_FAILURE, format!("agent socket {}: no answer in time", socket.display()))),
+            },
+        }
     }
 
     /// Of a group without a server.
@@ -130,14 +155,14 @@ impl Asked {
     fn wait(self, end: &End, until: Option<Instant>) -> Waited {
         match self {
             Self::Own(client, mut call) => match wait_for_call(&mut call, end, until) {
-                Ok(Some(result)) => Waited::Ended(result.map_err(Failure::from).and_then(|granted| Held::own(client, granted))),
+                Ok(Some(result)) => Waited::Ended(result.and_then(|granted| Held::own(client, granted))),
                 Ok(None) => Waited::Still(Self::Own(client, call)),
                 Err(e) => Waited::Ended(Err(Failure::failed(format!("cannot wait for the lock: {e}")))),
             },
             Self::Host(mut line) => match line.answer(end, until) {
                 // The connection goes with the lock.
-                Some(Ok(Response::Locked { hold, token, object, basis, slot })) => {
-                    Waited::Ended(Ok(Held::host(line, (hold, token, object), slot, basis)))
+                Some(Ok(Response::Locked { hold, token, object, basis, slot, item })) => {
+                    Waited::Ended(Ok(Held::host(line, (hold, token, object), basis).of_recipe(slot, item)))
                 }
                 Some(Ok(other)) => Waited::Ended(Err(Failure::failed(format!("the agent answered a lock request with {other:?}")))),
                 Some(Err(failure)) => Waited::Ended(Err(failure)),
@@ -168,7 +193,7 @@ impl<'a> Obtaining<'a> {
     pub(crate) fn new(terms: &'a Terms, options: &'a Options, agent: &'a LockAgent, end: &'a End) -> Self {
         let now = Instant::now();
         let tells = options.verbosity.verbose > 0 || (!options.verbosity.quiet && std::io::stderr().is_terminal());
-        let look_at = (tells && !terms.try_once).then_some(now + FIRST_LOOK);
+        let look_at = (tells && !terms.try_once && terms.what != LockKind::Item).then_some(now + FIRST_LOOK);
         Self {
             terms,
             options,
@@ -190,7 +215,7 @@ impl<'a> Obtaining<'a> {
                 Err(failure) => failure,
             };
             match failure.code.as_str() {
-                "ENOENT" if !made && self.terms.slots.is_none() => match self.make()? {
+                "ENOENT" if !made && self.terms.is_file() => match self.make()? {
                     Ok(()) => made = true,
                     // Whether a server is there, and the file by now, says the lock, which is asked for again.
                     Err(failure) if NOT_MADE_YET.contains(&failure.code.as_str()) => self.pause()?,
@@ -209,11 +234,17 @@ impl<'a> Obtaining<'a> {
     fn attempt(&mut self) -> Result<Result<Held, Failure>, NoLock> {
         let wait_ms =
             if self.terms.try_once { Some(0) } else { self.deadline.map(|at| millis(at.saturating_duration_since(Instant::now())).max(1)) };
-        let Terms { path, shared, slots, .. } = self.terms.clone();
+        let (path, what, linger, events) = (self.terms.path.clone(), self.terms.what, true, false);
         let mut asked = match self.agent {
-            LockAgent::Own(client) => Asked::Own(client.clone(), LockTerms { path, shared, slots, wait_ms }.ask(client)),
+            LockAgent::Own(client) => Asked::Own(client.clone(), LockTerms { path, what, wait_ms }.ask(client)),
             LockAgent::Host(socket) => {
-                let request = Request::Lock { path, shared, slots, wait_ms, linger: true, events: false };
+                let lock = |path, shared, slots| Request::Lock { path, shared, slots, wait_ms, linger, events };
+                let request = match what {
+                    LockKind::Exclusive => lock(path, false, None),
+                    LockKind::Shared => lock(path, true, None),
+                    LockKind::Slot(slots) => lock(path, false, Some(slots)),
+                    LockKind::Item => Request::Take { path, wait_ms, linger, events },
+                };
                 match Line::open(socket).and_then(|mut line| line.send(&request).map(|()| line)) {
                     Ok(line) => Asked::Host(line),
                     Err(failure) => return Ok(Err(failure)),
@@ -268,17 +299,12 @@ impl<'a> Obtaining<'a> {
 
     /// Whether this was made, or is there.
     fn made(&self, request: Request) -> Result<Result<(), Failure>, NoLock> {
-        let made = match self.agent {
-            LockAgent::Own(client) => Some(Own::default().execute_within(client, (request, None), (self.end, self.deadline))),
-            LockAgent::Host(socket) => match Line::open(socket) {
-                Ok(mut line) => line.ask(&request, self.end, self.deadline),
-                Err(failure) => return Err(self.failed(failure).into()),
-            },
-        };
+        let made = self.agent.call(request, self.end, self.deadline);
         self.check()?;
         match made {
-            Some(made) => Ok(made.map(drop)),
-            None => Err(self.failed(self.too_late()).into()),
+            Err(failure) if failure.code == LATE => Err(self.failed(self.too_late()).into()),
+            Err(failure) if failure.code == "NO_AGENT" => Err(self.failed(failure).into()),
+            made => Ok(made.map(drop)),
         }
     }
 
@@ -306,7 +332,11 @@ impl<'a> Obtaining<'a> {
             LockAgent::Own(client) => client.lease().is_ok_and(|lease| lease.session.is_none()),
             LockAgent::Host(_) => false,
         };
-        let why = if silent { "no answer from the server" } else { "the lock was not granted" };
+        let why = match self.terms.what {
+            _ if silent => "no answer from the server",
+            LockKind::Item => "no item came",
+            _ => "the lock was not granted",
+        };
         Failure::new("TIMED_OUT", EXIT_FAILURE, format!("{}: {why} within the time allowed", self.terms.path))
     }
 
@@ -324,14 +354,10 @@ impl<'a> Obtaining<'a> {
     fn tell_who_holds(&mut self) {
         let until = Some(Instant::now() + LOOK_TIME);
         // The slots of a semaphore are looked for among all locks.
-        let of = self.terms.slots.is_none().then(|| self.terms.path.clone());
+        let of = self.terms.is_file().then(|| self.terms.path.clone());
         let request = Request::Locks { path: of };
-        let answer = match self.agent {
-            LockAgent::Own(client) => Some(Own::default().execute_within(client, (request, None), (self.end, until))),
-            LockAgent::Host(socket) => Line::open(socket).ok().and_then(|mut line| line.ask(&request, self.end, until)),
-        };
-        let rows = match answer {
-            Some(Ok(Response::Locks(rows))) => Some(rows.into_iter().filter(|row| self.is_of(row)).collect::<Vec<_>>()),
+        let rows = match self.agent.call(request, self.end, until) {
+            Ok(Response::Locks(rows)) => Some(rows.into_iter().filter(|row| self.is_of(row)).collect::<Vec<_>>()),
             _ => None,
         };
         let (key, text) = rows.map_or_else(|| (String::new(), "no answer from the server yet".to_owned()), |rows| holders(&rows));
@@ -348,7 +374,7 @@ impl Obtaining<'_> {
     fn is_of(&self, row: &LockRow) -> bool {
         let slot = |name: &[u8]| std::str::from_utf8(name).is_ok_and(|name| name.parse::<u32>().is_ok());
         let name = row.path.0.strip_prefix(&self.terms.path.0[..]).and_then(|rest| rest.strip_prefix(b"/"));
-        self.terms.slots.is_none() || name.is_some_and(slot)
+        self.terms.is_file() || name.is_some_and(slot)
     }
 }
 

@@ -131,7 +131,7 @@ impl PeerServices {
                 if node.owned(now, &name).is_some_and(|owned| owned.tenure == ownership.tenure)
                     && let Some(Granted { request, hold, token, basis }) = self.holders.acquired(node, now, &name, &ownership)
                 {
-                    self.answer(request, Ok(Response::Locked { hold, token, object: 0, basis: Some(basis), slot: None }));
+                    self.answer(request, Ok(Response::Locked { hold, token, object: 0, basis: Some(basis), slot: None, item: None }));
                 }
             }
             Event::Lost { name, ownership } => {

@@ -9,7 +9,7 @@
 
 use super::Room;
 use super::desk::{Desk, Queued};
-use crate::execute::{LockTerms, Program, Programs, User, Waits, execute};
+use crate::execute::{LockKind, LockTerms, Obtained, Program, Programs, User, Waits, execute};
 use crate::local::{Failure, Request};
 use crate::signals::{End, wait_for};
 use cistern_client::Client;
@@ -21,7 +21,7 @@ use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Between attempts to remove the files of a program that has gone.
 const LEAVE_PAUSE: Duration = Duration::from_secs(1);
@@ -58,6 +58,11 @@ fn share_origin(theirs: io::Result<PathBuf>, ours: io::Result<PathBuf>) -> bool 
     }
 }
 
+/// So many milliseconds from now.
+fn after(ms: u64) -> Option<Instant> {
+    Instant::now().checked_add(Duration::from_millis(ms))
+}
+
 struct Connection<'e> {
     client: Client,
     program: Program,
@@ -85,9 +90,28 @@ impl Connection<'_> {
             request if guard.is_some() && !request.takes_guard() => Err(Failure::usage("guard is for changes of files")),
             Request::Lock { shared: true, slots: Some(_), .. } => Err(Failure::usage("a slot of a semaphore is not shared")),
             Request::Lock { path, shared, slots, wait_ms, linger, events } => {
-                let terms = LockTerms { path, shared, slots, wait_ms };
-                return self.desk.wait_for_lock(id, until, &terms, (linger, events));
+                let what = match slots {
+                    Some(slots) => LockKind::Slot(slots),
+                    None if shared => LockKind::Shared,
+                    None => LockKind::Exclusive,
+                };
+                return self.wait_for_lock(id, until, &LockTerms { path, what, wait_ms }, (linger, events));
             }
+            Request::Take { path, wait_ms, linger, events } => {
+                let terms = LockTerms { path, what: LockKind::Item, wait_ms };
+                let wait = wait_ms.filter(|ms| *ms > 0).and_then(after);
+                return self.wait_for_lock(id, until.into_iter().chain(wait).min(), &terms, (linger, events));
+            }
+            Request::Enter { path, parties, wait_ms } => {
+                let barrier = self.client.barrier(path.as_os(), usize::try_from(parties).unwrap_or(usize::MAX));
+                let entered = Box::pin(async move { Ok(barrier.enter().await.map(Obtained::Entered)?) });
+                let until = until.into_iter().chain(wait_ms.and_then(after)).min();
+                return self.desk.wait_for(id, until, entered, (false, false));
+            }
+            Request::Exit { hold } => match self.desk.held().exit(hold) {
+                Ok(left) => return self.desk.wait_for(id, until, left, (false, false)),
+                Err(failure) => Err(failure),
+            },
             request => {
                 self.desk.begin(id, until);
                 let result = execute(&self.client, &mut self.program, &mut self.desk, guard, request);
@@ -95,6 +119,11 @@ impl Connection<'_> {
             }
         };
         self.desk.answer(Some(id), result);
+    }
+
+    fn wait_for_lock(&mut self, id: u64, until: Option<Instant>, terms: &LockTerms, how: (bool, bool)) {
+        let granting = terms.ask(&self.client);
+        self.desk.wait_for(id, until, Box::pin(async { granting.await.map(Obtained::Lock) }), how);
     }
 
     /// The end: locks go back at once when the program has ended the connection. When the agent ends it, the program is told so by
@@ -134,7 +163,6 @@ mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::sync::Arc;
     use std::thread::{self, JoinHandle};
-    use std::time::Instant;
 
     /// A program's end of a connection to an agent whose server is not there.
     struct Program {

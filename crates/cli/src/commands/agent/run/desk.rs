@@ -7,7 +7,7 @@
 
 use super::lines::{Cut, LineBuffer};
 use crate::bell::Bell;
-use crate::execute::{EXIT_FAILED, EXIT_UNAVAILABLE, Granting, Holds, LockTerms, Waits};
+use crate::execute::{Awaited, EXIT_FAILED, EXIT_UNAVAILABLE, Holds, Obtained, Waits};
 use crate::local::{Event, Failure, Greeting, Hold, LINE_MAX, News, Request, RequestLine, Response, Said, Unread, Until};
 use crate::signals::{End, wait_for};
 use cistern_client::{Client, Error, Guard, LockState, Op, Operation};
@@ -36,10 +36,10 @@ pub(super) struct Queued {
     bytes: usize,
 }
 
-/// A lock that is waited for.
+/// A lock that is waited for, or the others at a barrier.
 struct LockWait {
     id: u64,
-    granting: Granting,
+    awaited: Awaited<Obtained>,
     until: Option<Instant>,
     linger: bool,
     events: bool,
@@ -151,14 +151,13 @@ impl<'e> Desk<'e> {
         result.map_err(|failure| if is_late && failure.code == Status::ECANCELED.name() { late() } else { failure })
     }
 
-    /// Asks for a lock, which is answered when it is there.
-    pub(super) fn wait_for_lock(&mut self, id: u64, until: Option<Instant>, terms: &LockTerms, (linger, events): (bool, bool)) {
+    /// Waits for something, which is answered when it is there; `linger` and `events` as for a lock.
+    pub(super) fn wait_for(&mut self, id: u64, until: Option<Instant>, awaited: Awaited<Obtained>, (linger, events): (bool, bool)) {
         if self.locks.len() >= AHEAD_MAX {
             let failure = Failure::new("BUSY", EXIT_UNAVAILABLE, format!("this connection waits for {AHEAD_MAX} locks already"));
             return self.answer(Some(id), Err(failure));
         }
-        let granting = terms.ask(&self.client);
-        self.locks.push(LockWait { id, granting, until, linger, events });
+        self.locks.push(LockWait { id, awaited, until, linger, events });
         self.serve_locks();
     }
 
@@ -303,22 +302,24 @@ impl<'e> Desk<'e> {
         let mut at = 0;
         while let Some(wait) = self.locks.get_mut(at) {
             let is_late = wait.until.is_some_and(|until| until <= Instant::now());
-            let polled = wait.granting.as_mut().poll(&mut Context::from_waker(&self.waker));
+            let polled = wait.awaited.as_mut().poll(&mut Context::from_waker(&self.waker));
             if polled.is_pending() && !is_late {
                 at += 1;
                 continue;
             }
-            let LockWait { id, granting, linger, events, .. } = self.locks.remove(at);
+            let LockWait { id, awaited, linger, events, .. } = self.locks.remove(at);
             let result = match polled {
-                Poll::Ready(result) => result.map_err(Failure::from),
+                Poll::Ready(result) => result,
                 Poll::Pending => Err(late()),
             };
-            drop(granting);
-            let result = result.map(|granted| {
-                let (hold, response) = self.held.keep(granted);
+            drop(awaited);
+            let result = result.map(|obtained| {
+                let response = self.held.keep_obtained(obtained);
                 self.lingers |= linger;
-                if events {
-                    self.listening.insert(hold);
+                if let Response::Locked { hold, .. } = &response
+                    && events
+                {
+                    self.listening.insert(*hold);
                 }
                 response
             });
@@ -363,7 +364,7 @@ fn canceled() -> Failure {
 }
 
 fn late() -> Failure {
-    Failure::new("TIMED_OUT", EXIT_FAILED, "the request did not end within deadline_ms; nothing was changed")
+    Failure::new("TIMED_OUT", EXIT_FAILED, "the request did not end in the time allowed; nothing was changed")
 }
 
 const fn name(state: LockState) -> &'static str {
