@@ -188,6 +188,12 @@ sometimes! {
     WatchGone "watcher told gone" Required,
     /// The server removed an ephemeral file.
     EphemeralRemoved "ephemeral file removed" Required,
+    /// A named lease was kept.
+    LeaseKept "named lease kept" Required,
+    /// A named lease ended, by time or revoked.
+    LeaseEnded "named lease ended" Required,
+    /// A file that could not go with its named lease went later.
+    LeaseFileLate "file removed after its named lease" Required,
     /// An ephemeral file was bound to a session that had reclaimed.
     EphemeralRebound "ephemeral file rebound" Required,
     // Mutations of several parts.

@@ -2,7 +2,7 @@
 //!
 //! Virtual clocks with rates of their own, a network that loses, repeats, delays, reorders and damages, a disk that crashes, machines
 //! that stand still, and users who use locks and files; judges watch every step from outside and know true time. Implements the
-//! invariants I1 to I20 by looking for a run in which one does not hold. Same seed, same run, to the last byte.
+//! invariants I1 to I21 by looking for a run in which one does not hold. Same seed, same run, to the last byte.
 //!
 //! | file | decides |
 //! |---|---|

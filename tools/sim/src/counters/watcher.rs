@@ -12,8 +12,8 @@ use cistern_link::Instant;
 use cistern_server::store::Key;
 use cistern_server::{Dropped, Server};
 use cistern_wire::{
-    CancelOutcome, Datagram, EndReason, Fate, Generation, Keep, LockId, Message, Mode, ReceiptAnswer, RefuseReason, Reply, SessionId,
-    Status,
+    CancelOutcome, Datagram, EndReason, Fate, Generation, Keep, LockId, Message, Mode, ObjectId, ReceiptAnswer, RefuseReason, Reply,
+    SessionId, Status,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,6 +49,8 @@ pub(super) struct Watcher {
     granted: BTreeMap<(SessionId, LockId), Generation>,
     disowned: BTreeMap<(SessionId, LockId), Generation>,
     surrendered: BTreeSet<SessionId>,
+    /// Named leases that have ended.
+    ended_leases: BTreeSet<ObjectId>,
     failed: BTreeMap<SessionId, Instant>,
     uncertain: BTreeSet<(usize, HolderId)>,
     uncertain_watches: BTreeSet<(usize, WatchId)>,
@@ -91,7 +93,16 @@ impl Watcher {
                 for (key, value) in &batch.writes {
                     match (key, value) {
                         (Key::Session(session), None) => self.session_ends(sight, *session, count),
-                        (Key::Ephemeral(..), None) => count(Sometimes::EphemeralRemoved, 1),
+                        (Key::Lease(lease), None) => {
+                            self.ended_leases.insert(*lease);
+                            count(Sometimes::LeaseEnded, 1);
+                        }
+                        (Key::Ephemeral(owner, _), None) => {
+                            let ends = |lease: &ObjectId| batch.writes.iter().any(|(key, _)| *key == Key::Lease(*lease));
+                            let late = |lease: &ObjectId| lease.as_owner() == *owner && !ends(lease);
+                            count(Sometimes::LeaseFileLate, u64::from(self.ended_leases.iter().any(late)));
+                            count(Sometimes::EphemeralRemoved, 1);
+                        }
                         (Key::Ephemeral(_, object), Some(_)) => {
                             // What is made is written together with the object.
                             let made = batch.writes.iter().any(|(key, value)| *key == Key::Object(*object) && value.is_some());
@@ -360,6 +371,9 @@ impl Watcher {
 impl Watcher {
     fn ended(&mut self, op: UserOp, result: Option<&Result<Output, OpError>>, count: &mut Count<'_>) {
         let asked = self.submitted.remove(&op);
+        if let Some(Ok(Output::LeaseKept { .. })) = result {
+            count(Sometimes::LeaseKept, 1);
+        }
         match result {
             Some(Ok(_)) => {
                 if let Some((True(sent), local)) = asked

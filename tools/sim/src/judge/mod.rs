@@ -1,4 +1,4 @@
-//! The judges of a run: what must hold, whatever happens (I1 to I20), judged from outside the cores.
+//! The judges of a run: what must hold, whatever happens (I1 to I21), judged from outside the cores.
 //!
 //! Decides which judges a run has, and in which order they and what they share learn of a happening: sessions and the store's truth
 //! first, then the families, each of which judges one or a few invariants, then the lock table (so that a grant is judged before it
@@ -19,6 +19,7 @@ mod exclusion;
 mod grace;
 mod liveness;
 mod locks;
+mod named_leases;
 mod noted;
 mod once;
 mod outcomes;
@@ -152,6 +153,7 @@ pub fn judges(plan: &Plan) -> Vec<Box<dyn Judge>> {
         Box::new(outcomes::Outcomes::default()),
         Box::new(durable::Durable::default()),
         Box::new(presence::Presence::default()),
+        Box::new(named_leases::NamedLeases::default()),
         Box::new(places::Places::default()),
         Box::new(grace::Grace::default()),
         Box::new(queue::QueueOrder::default()),

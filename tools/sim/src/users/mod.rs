@@ -9,7 +9,7 @@ mod healing;
 mod user;
 mod workload;
 
-pub use user::{FLAG, content, hot_path, written_by};
+pub use user::{FLAG, content, hot_path, is_lease, secret_of, written_by};
 pub use workload::{Weights, Workload};
 
 use crate::observe::{True, UserOp};

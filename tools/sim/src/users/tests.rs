@@ -43,7 +43,19 @@ fn run(users: &mut Users, from: u64, stop: u64) -> Vec<(UserOp, Command)> {
 fn users(seed: u64) -> Users {
     let mut rng = SimRng::new(seed);
     let work = Workload {
-        weights: Weights { lock: 30, read: 10, write: 10, set_attr: 3, list: 3, names: 20, flag: 5, misc: 3, whole: 9, presence: 6 },
+        weights: Weights {
+            lock: 30,
+            read: 10,
+            write: 10,
+            set_attr: 3,
+            list: 3,
+            names: 20,
+            flag: 5,
+            misc: 3,
+            whole: 9,
+            presence: 6,
+            leases: 4,
+        },
         ..Workload::draw(&mut rng, crate::plan::Profile::Swarm)
     };
     Users::new(&work, 2, rng.fork("users"))

@@ -11,6 +11,7 @@ use crate::observe::{True, UserOp};
 use crate::rng::SimRng;
 use bytes::Bytes;
 use cistern_agent::api::{AttrChange, Command, Guard, HolderId, LockEvent, Locked, OpError, Output, Ownership, Target, Wait, WatchId};
+use cistern_seal::LeaseSecret;
 use cistern_wire::{Expect, Mode, ObjectId, ObjectKind, RenameRule, Status, XattrRule};
 use std::time::Duration;
 
@@ -19,6 +20,23 @@ const OWNER: Ownership = Ownership { mode: 0o644, uid: 1, gid: 1 };
 
 /// Most objects that one user watches at a time.
 const WATCHES_MAX: usize = 3;
+
+/// How the paths of named leases begin.
+const LEASES: &str = "/u/lease";
+
+/// Whether a path is that of a named lease.
+#[must_use]
+pub fn is_lease(path: &[u8]) -> bool {
+    path.starts_with(LEASES.as_bytes())
+}
+
+/// The secret of the named lease of a path.
+#[must_use]
+pub fn secret_of(path: &[u8]) -> LeaseSecret {
+    let mut secret = [0; LeaseSecret::LEN];
+    secret.iter_mut().zip(path.iter().rev()).for_each(|(place, byte)| *place = *byte);
+    LeaseSecret::from_array(secret)
+}
 
 /// Path of a file that everybody uses.
 #[must_use]
@@ -82,6 +100,9 @@ enum Doing {
     Rmdir(Bytes),
     /// Makes an ephemeral file.
     Appear(Bytes),
+    /// Makes a named lease, or a file that goes with one.
+    Lease(Bytes),
+    Attach(Bytes),
     /// Looks at what it is to watch.
     Look,
     Watch,
@@ -104,6 +125,8 @@ pub(super) struct User {
     /// Own files, and own directories, that certainly exist.
     files: Vec<Bytes>,
     dirs: Vec<Bytes>,
+    /// Named leases that it has made, of which some may have ended.
+    leases: Vec<Bytes>,
     /// What it is about to watch, and what it watches.
     to_watch: Option<ObjectId>,
     watches: Vec<WatchId>,
@@ -129,6 +152,7 @@ impl User {
             setup,
             files: Vec::new(),
             dirs: Vec::new(),
+            leases: Vec::new(),
             to_watch: None,
             watches: Vec::new(),
             seen: None,
@@ -267,6 +291,9 @@ impl User {
         if falls(work.weights.presence) {
             return self.presence(target, op, known);
         }
+        if falls(work.weights.leases) {
+            return self.leases(op, known);
+        }
         match self.rng.below(3) {
             0 => (Doing::Other, Command::Ping),
             1 => (Doing::Other, Command::ServerStatus),
@@ -339,6 +366,43 @@ impl User {
         }
     }
 
+    /// Something with a named lease, its own or another's.
+    fn leases(&mut self, op: UserOp, known: &[Bytes]) -> (Doing, Command) {
+        let choice = self.rng.below(12);
+        let others: Vec<&Bytes> = known.iter().filter(|path| is_lease(path)).collect();
+        let lease = match self.leases.is_empty() {
+            _ if !others.is_empty() && self.rng.chance(300_000) => (*self.rng.pick(&others)).clone(),
+            true => Bytes::new(),
+            false => self.rng.pick(&self.leases).clone(),
+        };
+        if choice < 2 || lease.is_empty() {
+            let path = Bytes::from(format!("{LEASES}{}", op.0));
+            let ttl_ms = u32::try_from(self.rng.between(500, 3_000)).unwrap_or(500);
+            let command = Command::MakeLease { secret: secret_of(&path), path: path.clone(), ttl_ms, owner: OWNER };
+            return (Doing::Lease(path), command);
+        }
+        let secret = secret_of(&lease);
+        match choice {
+            2 | 3 => {
+                let path = Bytes::from(format!("/u/a{}", op.0));
+                let make = Command::Create { path: path.clone(), exclusive: true, ephemeral: false, owner: OWNER };
+                let attach = Command::Attach { path: path.clone(), lease, secret };
+                (Doing::Attach(path), Command::Batch { items: vec![make, attach] })
+            }
+            4 => {
+                self.leases.retain(|own| *own != lease);
+                (Doing::Other, Command::Unlink { path: lease, force: true })
+            }
+            5 => (Doing::Other, Command::ListLeases { lease: self.rng.chance(500_000).then_some(Target::Path(lease)) }),
+            6 => {
+                let (secret, lease) = (secret_of(b"another"), Target::Path(lease));
+                (Doing::Other, Command::KeepLease { lease, secret })
+            }
+            7 | 8 => (Doing::Other, Command::Stat { target: Target::Path(lease), follow: true }),
+            _ => (Doing::Other, Command::KeepLease { lease: Target::Path(lease), secret }),
+        }
+    }
+
     /// Something with a name of its own.
     fn names(&mut self, op: UserOp) -> (Doing, Command) {
         let fresh = |letter: char| Bytes::from(format!("/u/{letter}{}", op.0));
@@ -401,7 +465,11 @@ impl User {
             (Doing::Setup, Some(Ok(_) | Err(OpError::Status(Status::EEXIST)))) => {
                 self.setup.pop();
             }
-            (Doing::Appear(path), Some(Ok(_))) => return Some(path),
+            (Doing::Appear(path) | Doing::Attach(path), Some(Ok(_))) => return Some(path),
+            (Doing::Lease(path), Some(Ok(_))) => {
+                self.leases.push(path.clone());
+                return Some(path);
+            }
             (Doing::Look, Some(Ok(Output::Attr(attr)))) => self.to_watch = Some(attr.object),
             (Doing::Watch, Some(Ok(Output::Watching(watch)))) => self.watches.push(*watch),
             (Doing::Create(path) | Doing::Link(path), Some(Ok(_))) => {

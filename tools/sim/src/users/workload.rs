@@ -26,6 +26,8 @@ pub struct Weights {
     pub whole: u64,
     #[serde(default)]
     pub presence: u64,
+    #[serde(default)]
+    pub leases: u64,
 }
 
 impl Weights {
@@ -33,7 +35,7 @@ impl Weights {
     #[must_use]
     pub const fn total(&self) -> u64 {
         let own = self.lock + self.read + self.write + self.set_attr + self.list + self.names + self.flag + self.misc;
-        own + self.whole + self.presence
+        own + self.whole + self.presence + self.leases
     }
 }
 
@@ -86,6 +88,7 @@ impl Workload {
             misc: rng.between(1, 5),
             whole: rng.between(0, 16),
             presence: 0,
+            leases: 0,
         };
         match profile {
             Profile::Clocks | Profile::Fence => weights.lock += 60,
@@ -111,6 +114,7 @@ impl Workload {
         };
         // Drawn last, so that what was drawn before is what it always was.
         drawn.weights.presence = rng.between(0, 16);
+        drawn.weights.leases = rng.between(0, 12);
         drawn
     }
 }

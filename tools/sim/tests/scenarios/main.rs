@@ -15,6 +15,7 @@ mod identity;
 mod lease;
 mod locks;
 mod membership;
+mod named_leases;
 mod realms;
 mod reclaim;
 mod regressions;
