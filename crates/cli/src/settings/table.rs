@@ -186,7 +186,7 @@ pub(super) const SERVER: &[Setting<Server>] = settings! { Server:
         "Most ephemeral files";
     "ephemerals-per-session" Number<usize> = presence.ephemerals_per_session, "1 to ephemerals-max",
         "Most ephemeral files of one agent, and most files that go with one named lease";
-    "named-leases-max" Number<usize> = presence.leases_max, "1 to ephemerals-max",
+    "named-leases-max" Number<usize> = presence.leases_max, "1 to 4,294,967,295",
         "Most named leases";
     "objects-max" Number<u64> = namespace.objects_max, "at least 1",
         "Most files, directories and symbolic links";

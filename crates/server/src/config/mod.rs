@@ -372,7 +372,7 @@ impl Config {
         table("watches-per-session", watches_per_session, 1, watches_max, "1 to watches-max")?;
         table("ephemerals-max", ephemerals_max, 1, COUNT_MAX, "1 to 4,294,967,295")?;
         table("ephemerals-per-session", ephemerals_per_session, 1, ephemerals_max, "1 to ephemerals-max")?;
-        table("named-leases-max", leases_max, 1, ephemerals_max, "1 to ephemerals-max")?;
+        table("named-leases-max", leases_max, 1, COUNT_MAX, "1 to 4,294,967,295")?;
         counts("objects-max", self.namespace.objects_max, 1, u64::MAX, "at least 1")?;
         table("stages-per-session", self.stages.stages_per_session, 1, 4_096, "1 to 4,096")?;
         let (each, all) = (self.stages.bytes_per_session, self.stages.bytes_total);

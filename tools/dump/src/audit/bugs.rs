@@ -28,8 +28,8 @@ use std::time::{Duration, Instant};
 type Shown = (u64, Node, Violation);
 
 /// Most runs for a bug, and most time.
-const SEEDS: u64 = 3000;
-const BUDGET: Duration = Duration::from_secs(60);
+const SEEDS: u64 = 10_000;
+const BUDGET: Duration = Duration::from_secs(120);
 
 /// Bugs that no datagram shows, and why.
 const NOT_VISIBLE: &[(Bug, &str)] = &[
