@@ -69,12 +69,12 @@ pub(crate) struct Set {
 }
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct CounterValue<'a> {
     path: &'a Text,
     number: i64,
 }
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for CounterValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.number.fmt(f)
     }
@@ -84,7 +84,7 @@ impl Run for Get {
     fn run(&self, ctx: &mut Ctx) -> Result<(), Failure> {
         let path = Text::from(self.path.as_os_str());
         let number = read(ctx, &path)?.0;
-        ctx.print(&Shown { path: &path, number })
+        ctx.print(&CounterValue { path: &path, number })
     }
 }
 
@@ -123,7 +123,7 @@ fn change(ctx: &mut Ctx, path: &OsString, compute: impl Fn(&Text, i64) -> Result
             Err(failure) if failure.code == "ENOENT" && version != 0 => {}
             written => {
                 written?;
-                return ctx.print(&Shown { path: &path, number });
+                return ctx.print(&CounterValue { path: &path, number });
             }
         }
     }
