@@ -9,7 +9,8 @@ use cistern_wire::{Kind, Status};
 
 const OWNER: Ownership = Ownership { mode: 0o644, uid: 0, gid: 0 };
 /// Time to live, in milliseconds.
-const TTL: u64 = 5_000;
+const TTL_MS: u32 = 5_000;
+const TTL: u64 = TTL_MS as u64;
 
 fn secret() -> LeaseSecret {
     LeaseSecret::from_array([7; 16])
@@ -20,7 +21,7 @@ fn bytes(path: &str) -> Bytes {
 }
 
 fn makes(agent: &Agent, path: &str) -> Op {
-    agent.does(Command::MakeLease { path: bytes(path), ttl_ms: TTL as u32, secret: secret(), owner: OWNER })
+    agent.does(Command::MakeLease { path: bytes(path), ttl_ms: TTL_MS, secret: secret(), owner: OWNER })
 }
 
 fn keeps(agent: &Agent, path: &str) -> Op {
