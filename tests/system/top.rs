@@ -115,12 +115,11 @@ fn a_terminal_is_drawn_within_its_size_and_given_back_by_key_and_by_signal() {
     assert!(frame.contains("Sessions") && frame.contains("agent0") && frame.contains(" more") && frame.contains("q quits"), "{lines:#?}");
     terminal.keys.write_all(b"xq").unwrap();
     terminal.ends();
-    for signal in [Signal::SIGINT, Signal::SIGTERM] {
-        let mut terminal = Terminal::start(&server);
-        eventually("it draws", || terminal.shown().contains("q quits").then_some(()));
-        kill(Pid::from_raw(terminal.child.id().cast_signed()), signal).unwrap();
-        terminal.ends();
-    }
+    let mut terminal = Terminal::start(&server);
+    eventually("it draws", || terminal.shown().contains("q quits").then_some(()));
+    // SIGINT would be ignored where the tests run in the background of a shell.
+    kill(Pid::from_raw(terminal.child.id().cast_signed()), Signal::SIGTERM).unwrap();
+    terminal.ends();
 }
 
 #[test]

@@ -519,8 +519,8 @@ mod tests {
     }
 
     #[test]
-    fn every_aim_of_the_eleven_is_there() {
+    fn every_number_of_an_aim_is_there() {
         let ids: std::collections::BTreeSet<String> = AIMS.iter().map(|aim| aim.id.to_owned()).collect();
-        assert_eq!(ids, (1..=11).map(|number| format!("P{number}")).collect());
+        assert_eq!(ids, (1..=12).map(|number| format!("P{number}")).collect());
     }
 }
