@@ -374,7 +374,7 @@ damages! {
         s.change(FILE, |file| file.attr.owner = ObjectId(FILE).as_owner());
         s.put(&Key::Ephemeral(ObjectId(FILE).as_owner(), ObjectId(FILE)), &EphemeralRecord { bound: Bound::Lease(ObjectId(FILE)) }.to_bytes());
         s.put(&Key::Lease(ObjectId(FILE)), b"x");
-    } => ["bad_record" at "/d/g"];
+    } => ["bad_ephemeral" at "/d/g", "bad_record" at "/d/g"];
     an_ephemeral_file_without_a_record: |s| {
         s.change(FILE, |file| file.attr.owner = Handle(SESSION));
     } => ["bad_ephemeral" at "/d/g", "bad_ephemeral" at "/d/g"];
