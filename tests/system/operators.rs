@@ -61,30 +61,6 @@ fn an_operator_does_from_another_host_what_the_control_socket_does() {
 }
 
 #[test]
-fn who_owns_a_realm_grants_rights_there_and_asks_for_nothing_else() {
-    let sealed = Sealed::start();
-    sealed.admit("owner");
-    let other = sealed.make_key("other");
-    sealed.operates(&["add", "other", "--key", &other]);
-    sealed.operates(&["grant", "owner", "1=rwlo"]);
-    sealed.ok("owner", &["realm", "make", "/team"]);
-    sealed.ok("owner", &["touch", "/team/f"]);
-    sealed.operates(&["grant", "owner", "1=rwl"]);
-    let realm = sealed.ok("owner", &["realm", "stat", "/team", "--json"]);
-    let realm = serde_json::from_str::<Value>(&realm).unwrap()["realm"].as_u64().unwrap();
-    refused(&sealed.prepared("other", &["ls", "/team"]).output().unwrap(), 1, "");
-    let granted = sealed.asks_as("owner", &["grant", "other", &format!("{realm}=r")]);
-    assert!(granted.status.success(), "{}", said(&granted));
-    sealed.ok("other", &["ls", "/team"]);
-    refused(&sealed.asks_as("owner", &["grant", "other", "1=r"]), 1, "the key of an operator");
-    for args in [&["agents"][..], &["revoke", "other"], &["evict", "other"], &["backup", "/tmp/copy"]] {
-        refused(&sealed.asks_as("owner", args), 1, "the key of an operator");
-    }
-    refused(&sealed.asks_as("other", &["grant", "other", &format!("{realm}=rwl")]), 1, "");
-    refused(&sealed.prepared("other", &["touch", "/team/g"]).output().unwrap(), 1, "");
-}
-
-#[test]
 fn a_host_that_runs_a_command_is_evicted_from_elsewhere() {
     let sealed = Sealed::start();
     sealed.admit("web");

@@ -21,11 +21,10 @@ use crate::overview::OverviewReport;
 use crate::text::{Blob, Text};
 use cistern_driver::stats::Counts;
 use cistern_link::Instant;
-use cistern_server::principals::PrincipalId;
 use cistern_server::store::BatchId;
 use cistern_server::{Identity, Server, SessionRow};
 use cistern_store::CommitStats;
-use cistern_wire::{AgentId, Kind, Printable, Realm};
+use cistern_wire::{AgentId, Kind, Printable};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -267,19 +266,6 @@ pub(crate) fn standby_answer(group: Option<Value>, driver: &Counts, line: &str) 
         Err(failure) => json!({ "error": failure }),
     }
     .to_string()
-}
-
-/// Answers a line of who is no operator, and may grant rights in the realms that it owns.
-pub(crate) fn of_owner(server: &mut Server, now: Instant, who: PrincipalId, line: &str) -> Answered {
-    let refused = || Failure::new("EPERM", EXIT_FAILED, "it takes the key of an operator; who owns a realm may grant rights there");
-    let done = match serde_json::from_str(line) {
-        Ok(request @ ControlRequest::Grant { realm, .. }) if server.owns(who, Realm(realm)) => changed(server, now, request),
-        _ => Err(refused()),
-    };
-    match done {
-        Ok((value, batch)) => (json!({ "ok": value }).to_string(), batch),
-        Err(failure) => (json!({ "error": failure }).to_string(), None),
-    }
 }
 
 fn changed(server: &mut Server, now: Instant, request: ControlRequest) -> Result<(Value, Option<BatchId>), Failure> {

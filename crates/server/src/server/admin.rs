@@ -1,12 +1,12 @@
 //! ADMIN: operators' lines, which the driver executes.
 //!
-//! Decides who may give one (an operator; about the own key, or as the owner of a realm, another), at the moment at which it is given out, and in
-//! which pages it is answered. Implements `wire-spec.md` sections 6.2 and 11.9. Invariant: a line that was given out is executed, whatever becomes of its session; its answer waits until everything that
+//! Decides who may give one (an operator, but for two lines about the own key), at the moment at which it is given out, and in which pages it is answered. Implements `wire-spec.md` sections
+//! 6.2 and 11.9. Invariant: a line that was given out is executed, whatever becomes of its session; its answer waits until everything that
 //! it may show is durable.
 //! Leaves to others: what a line means and what it changes (the driver, by the calls of `rights`, `joining` and others).
 
 use crate::lines::{ANSWER_MAX, LineId};
-use crate::principals::{PrincipalId, Rights};
+use crate::principals::PrincipalId;
 use crate::requests::{Blocked, Call};
 use crate::scheduler::prices;
 use crate::server::Server;
@@ -34,8 +34,6 @@ pub const RETIRE_LINE: &str = r#"{"op":"retire"}"#;
 pub struct AdminLine {
     /// By which it is answered.
     pub id: LineId,
-    /// An operator gives it. Else it is about the sender's own key, or to be executed only if it is a grant in a realm that the sender owns.
-    pub operator: bool,
     /// Whose it is.
     pub who: PrincipalId,
     /// The principal's name.
@@ -48,12 +46,12 @@ pub struct AdminLine {
 
 impl Server {
     //= wire-spec.md#11-9-realms-and-rights
-    //# A server MUST execute the line of an ADMIN only for an operator, unless it is one of those about the sender's own key or grants
-    //# rights in a realm that the sender owns, and only in a sealed session.
+    //# A server MUST execute the line of an ADMIN only for an operator, unless it is one of those about the sender's own key, and only in
+    //# a sealed session.
     fn may_give(&self, who: PrincipalId, line: &str) -> bool {
-        let may = OWN_KEY_LINES.contains(&line) || self.principals.asker(who).may_somewhere(Rights::OWN);
+        let is_own = OWN_KEY_LINES.contains(&line);
         // Not whoever may do everything because nobody asks for keys, nor who has none yet.
-        self.form() == Form::Record && self.principals.get(who).is_some_and(|record| record.operator || may && !record.revoked)
+        self.form() == Form::Record && self.principals.get(who).is_some_and(|record| record.operator || is_own && !record.revoked)
     }
 
     /// ADMIN.
@@ -105,8 +103,7 @@ impl Server {
                 }
                 let name = server.principals.get(call.who).map(|record| String::from_utf8_lossy(&record.name).into_owned());
                 let (who, name, session) = (call.who, name.unwrap_or_default(), call.key.id());
-                let operator = server.principals.asker(who).is_operator();
-                return Some(AdminLine { id: server.lines.begin(call), operator, who, name, session, line });
+                return Some(AdminLine { id: server.lines.begin(call), who, name, session, line });
             }
         })
     }

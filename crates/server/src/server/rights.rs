@@ -105,12 +105,6 @@ impl Server {
         })
     }
 
-    /// Whether a principal owns a realm, so that it may grant rights there.
-    #[must_use]
-    pub fn owns(&self, who: PrincipalId, realm: Realm) -> bool {
-        self.principals.asker(who).rights(realm).has(Rights::OWN)
-    }
-
     /// Sets how much of what a principal makes there may be: objects and bytes; 0: no bound, `None`: as it is.
     ///
     /// # Errors

@@ -9,8 +9,7 @@ use serde_json::json;
 
 const GRANT_HELP: &str = "\
 Rights are letters: r read and watch, w write, l lock, o own (begin realms within, move and remove the realm itself). They replace those that the \
-agent had in the realm; `1=` withdraws all of them. Rights in a realm do not extend to the realms within it. An operator may grant in every realm, \
-its owner in his own.
+agent had in the realm; `1=` withdraws all of them. Rights in a realm do not extend to the realms within it.
 
 Examples:
   cistern admin grant web 1=rwl";

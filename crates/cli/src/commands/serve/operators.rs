@@ -98,14 +98,10 @@ impl Operators {
     /// Executes what came by ADMIN, in the turn in which it came, so that its writes are in this turn's batch.
     pub(super) fn take_lines(&mut self, mut core: AskedCore<'_>, around: &Around<'_>) {
         while let Some(asked) = core.server.poll_line(around.now) {
-            let answer = match on_its_host(&asked.line).filter(|_| asked.operator) {
+            let answer = match on_its_host(&asked.line) {
                 Some(failure) => Some(error(&failure)),
                 None => match server_control::of_own_key(core.server, around.now, asked.who, &asked.line) {
                     Some(done) => later(done, AskedBy::Wire(asked.id), &mut self.changes),
-                    None if !asked.operator => {
-                        let done = server_control::of_owner(core.server, around.now, asked.who, &asked.line);
-                        later(done, AskedBy::Wire(asked.id), &mut self.changes)
-                    }
                     None => answered(&mut core, around, AskedBy::Wire(asked.id), &asked.line, &mut self.changes),
                 },
             };
@@ -138,19 +134,16 @@ impl Operators {
     }
 }
 
-/// What the log shows of a line that came by ADMIN. Lines of operators that have changed something are as few as commits and sessions, so all of
-/// them are shown; others are for debugging, or as many as one place may log.
+/// What the log shows of a line that came by ADMIN. Lines that have changed something are as few as commits and sessions, so all of them are shown;
+/// others are for debugging, or as many as one place may log.
 fn note(asked: &AdminLine, done: bool) {
-    let role = if asked.operator { "operator" } else { "owner" };
     let who = format!("\"{}\" (principal {}, session {})", asked.name.escape_debug(), asked.who.0, asked.session);
     match server_control::logged(&asked.line) {
         Some(Logged { line, .. }) if [ROTATE_LINE, RETIRE_LINE].contains(&&*asked.line) => log::info!("agent {who}: {line}"),
-        Some(Logged { line, reads: true }) => log::debug!("{role} {who}: {line}"),
-        Some(Logged { line, .. }) if done && asked.operator => log::info!(target: AUDIT, "{role} {who}: {line}"),
-        // Whoever owns a realm is no operator, and is to fill no disk.
-        Some(Logged { line, .. }) if done => log::info!("{role} {who}: {line}"),
-        Some(Logged { line, .. }) => log::info!("{role} {who}: refused: {line}"),
-        None => log::debug!("{role} {who}: no request"),
+        Some(Logged { line, reads: true }) => log::debug!("operator {who}: {line}"),
+        Some(Logged { line, .. }) if done => log::info!(target: AUDIT, "operator {who}: {line}"),
+        Some(Logged { line, .. }) => log::info!("operator {who}: refused: {line}"),
+        None => log::debug!("operator {who}: no request"),
     }
 }
 
