@@ -364,6 +364,8 @@ mod tests {
             }
         });
         assert_eq!(place.cluster().unwrap(), Some(pinned(60)));
+        let lock = fs::metadata(dir.path().join("cluster.lock")).unwrap();
+        assert_eq!(lock.permissions().mode() & 0o777, 0o600, "nobody else can open it to keep it locked");
     }
 
     #[test]

@@ -197,9 +197,13 @@ impl LockTable {
         while let Some(waiter) = self.waiter(entry, place) {
             //= wire-spec.md#11-4-locks
             //# The server SHOULD pass over waiting sessions that are not in good standing.
-            if !self.table.is_good(waiter.session) && !bugs::is(Bug::M17) || waiter.doubted {
+            if !self.table.is_good(waiter.session) && !bugs::is(Bug::M17) {
                 place += 1;
                 continue;
+            }
+            // It may keep its right, and then its place: whoever is behind it waits until it is judged.
+            if waiter.doubted {
+                break;
             }
             if !self.is_clear(entry, waiter.session, waiter.mode) || silent && waiter.mode == Mode::Exclusive {
                 break;

@@ -120,7 +120,8 @@ impl LockTable {
 
     /// Rights were withdrawn from the sessions that `of` names: nothing that they wait for is granted before it is judged ([`Self::judged`]).
     pub(crate) fn doubt_waits(&mut self, of: impl Fn(SessionKey) -> bool) {
-        let mut entries: Vec<_> = self.waits.values().copied().collect();
+        let theirs = self.waits.iter().filter(|((slot, _), _)| of(self.table.sessions[*slot].key));
+        let mut entries: Vec<_> = theirs.map(|(_, entry)| *entry).collect();
         entries.sort_unstable();
         entries.dedup();
         let Table { sessions, entries: locks, .. } = &mut self.table;

@@ -267,7 +267,8 @@ fn what_is_free_before_its_waiter_is_judged_again_goes_to_nobody_without_right()
     // The pass needs a turn for each session before them.
     let _others: Vec<_> = (2..6).map(|n| world.open(n)).collect();
     let (mut loses, mut keeps) = (world.open_as(6, one), world.open_as(7, two));
-    for peer in [&mut loses, &mut keeps] {
+    let mut late = world.open(8);
+    for peer in [&mut loses, &mut keeps, &mut late] {
         let wait = lock(peer.ask_only(), file, LockWait::Queue);
         world.send(peer, &[wait.into()]);
         assert_eq!(world.got_one(peer).message().kind(), Kind::Queued);
@@ -282,7 +283,9 @@ fn what_is_free_before_its_waiter_is_judged_again_goes_to_nobody_without_right()
     (0..40).for_each(|_| world.turn());
     let over = WaitOver { seq: 1, nonce: loses.nonce, lock: advisory(file), status: Status::ESTALE };
     assert_eq!(world.got_one(&loses).message(), over.into());
-    assert_eq!(world.got_one(&keeps).message().kind(), Kind::Grant);
+    let got: Vec<_> = world.got(&keeps).iter().map(|got| got.message().kind()).collect();
+    assert_eq!(got, [Kind::Grant, Kind::Demand], "it keeps its place before who came later");
+    world.expect(&late, &[]);
     assert_eq!(world.got_one(&all).message().kind(), Kind::Released);
 }
 
