@@ -190,7 +190,8 @@ fn items_are_taken_in_their_order_and_by_one_at_a_time() {
     let b = two.queue("/q").take().wait().unwrap();
     assert_eq!((&a.data()[..], &b.data()[..]), (&b"a"[..], &b"b"[..]));
     b.done().wait().unwrap();
-    drop(a);
+    // Waited for: a drop tells the server some time.
+    a.into_guard().release().wait().unwrap();
     // What was given back is in its place again.
     let a = two.queue("/q").take().wait().unwrap();
     assert_eq!(&a.data()[..], b"a");
