@@ -1,6 +1,7 @@
 """Guards: a holder that was overtaken while it was stopped changes nothing any more."""
 
 import glob
+import importlib
 import io
 import os
 import shutil
@@ -16,6 +17,7 @@ from typing import Any
 
 import cistern
 from cistern import fence
+from objects import Plain, Refused, Store
 from world import ONE, PATIENCE, TWO, evict, path
 
 
@@ -154,6 +156,77 @@ class Overtaken(unittest.TestCase):
         answers = [ask("PUT", b"1", self.stale), ask("PUT", b"2", self.newest), ask("PUT", b"late", self.stale), ask("GET", b"", None)]
         self.assertEqual(answers + [ask("PUT", b"none", None), ask("PUT", b"none", "-1")], ["200", "200", "412", "200", "428", "428"])
         self.assertEqual(got, [b"1", b"2", b""])
+
+    def test_a_stale_holder_puts_no_object(self) -> None:
+        with Store() as store:
+            for name, s3 in clients(store.port):
+                with self.subTest(name):
+                    fence.put_object(s3, "bucket", name, b"first", self.stale)
+                    fence.put_object(s3, "bucket", name, b"\xff second", self.newest)
+                    with self.assertRaises(fence.StaleToken):
+                        fence.put_object(s3, "bucket", name, b"late", self.stale)
+                    fence.put_object(s3, "bucket", name, b"", self.newest)
+                    self.assertEqual(fence.get_object(s3, "bucket", name), (b"", self.newest))
+                    self.assertEqual(store.objects[f"/bucket/{name}"], f"Cistern-Token: {self.newest}\n".encode())
+
+    def test_an_object_is_not_put_by_who_was_overtaken_between_the_look_and_the_put(self) -> None:
+        with Store() as store:
+            for name, s3 in clients(store.port):
+                with self.subTest(name):
+
+                    def overtake(name: str = name, s3: Any = s3) -> None:
+                        # Contents that were there before: nothing else differs than the token.
+                        fence.put_object(s3, "bucket", name, b"same", self.newest)
+
+                    fence.put_object(s3, "bucket", name, b"same", self.stale)
+                    store.meanwhile = overtake
+                    with self.assertRaises(fence.StaleToken):
+                        fence.put_object(s3, "bucket", name, b"late", self.stale)
+                    self.assertEqual(fence.get_object(s3, "bucket", name), (b"same", self.newest))
+                    # Nor is one made, if it was not there.
+                    del store.objects[f"/bucket/{name}"]
+                    store.meanwhile = overtake
+                    with self.assertRaises(fence.StaleToken):
+                        fence.put_object(s3, "bucket", name, b"late", self.stale)
+                    # Who is newer than whoever came between goes on, also where the store asks for that.
+                    store.objects.clear()
+                    fence.put_object(s3, "bucket", name, b"first", self.stale)
+                    store.meanwhile = lambda name=name, s3=s3: fence.put_object(s3, "bucket", name, b"between", self.stale)
+                    fence.put_object(s3, "bucket", name, b"second", self.newest)
+                    self.assertEqual(fence.get_object(s3, "bucket", name), (b"second", self.newest))
+
+    def test_a_store_that_ignores_conditions_and_an_object_of_somebody_else_are_refused(self) -> None:
+        with Store(knows_conditions=False) as store:
+            s3 = Plain(store.port)
+            with self.assertRaisesRegex(RuntimeError, "ignores If-Match"):
+                fence.put_object(s3, "bucket", "new", b"first", self.newest)
+            with self.assertRaisesRegex(ValueError, "bucket/new"):
+                fence.put_object(s3, "bucket", "new", b"first", self.newest)
+        with Store() as store:
+            s3 = Plain(store.port)
+            for contents in [b"", b"somebody else's", b"Cistern-Token: none\n"]:
+                store.objects["/bucket/there"] = contents
+                with self.assertRaisesRegex(ValueError, "bucket/there"):
+                    fence.put_object(s3, "bucket", "there", b"first", self.newest)
+                self.assertEqual(store.objects["/bucket/there"], contents)
+            store.objects.clear()
+            store.meanwhile = lambda: 500
+            with self.assertRaises(Refused):
+                fence.put_object(s3, "bucket", "new", b"first", self.newest)
+            self.assertEqual(store.objects, {})
+
+
+def clients(port: int) -> list[tuple[str, Any]]:
+    """What an object store is spoken to by: plain HTTP, and boto3 where it is installed."""
+    found: list[tuple[str, Any]] = [("plain", Plain(port))]
+    try:
+        boto3 = importlib.import_module("boto3")
+    except ImportError:
+        print("not tried: boto3 is not installed", file=sys.stderr)
+        return found
+    config = importlib.import_module("botocore.config").Config(retries={"total_max_attempts": 1})
+    place = {"endpoint_url": f"http://127.0.0.1:{port}", "region_name": "none", "aws_access_key_id": "a", "aws_secret_access_key": "b"}
+    return [*found, ("boto3", boto3.client("s3", config=config, **place))]
 
 
 if __name__ == "__main__":

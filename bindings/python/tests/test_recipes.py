@@ -4,6 +4,7 @@ import asyncio
 import threading
 import unittest
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import cistern
@@ -99,7 +100,12 @@ class Recipes(unittest.TestCase):
     def test_no_change_of_a_counter_is_lost(self) -> None:
         counter = path("counter")
         self.assertEqual(self.client.count(counter), 0)
-        threads = [started(lambda client=client: [client.add(counter) for _ in range(10)])[0] for client in (self.client, self.other)]
+
+        def count(client: cistern.Client) -> None:
+            for _ in range(10):
+                client.add(counter)
+
+        threads = [started(partial(count, client))[0] for client in (self.client, self.other)]
         for thread in threads:
             thread.join(PATIENCE)
         self.assertEqual(self.client.count(counter), 20)

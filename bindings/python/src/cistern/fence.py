@@ -8,8 +8,10 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
+import re
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -123,6 +125,86 @@ class Fenced:
 def _refuse(start_response: Callable[..., Any], status: str, why: str) -> Iterable[bytes]:
     start_response(status, [("Content-Type", "text/plain")])
     return [why.encode()]
+
+
+_FIRST_LINE = re.compile(rb"%s: (\d{1,20})\n" % HEADER.encode())
+
+
+def put_object(s3: Any, bucket: str, key: str, data: bytes, token: int) -> None:
+    """Replaces an object of an S3-compatible store, if no larger token has; otherwise `StaleToken`. `s3` is a client of boto3.
+
+    The object begins with a line that has the token. It has to be in the contents, because S3 compares ETags, which follow from the contents
+    alone: what a newer holder wrote with equal contents would pass for what an older one has read.
+    """
+    body = f"{HEADER}: {token}\n".encode() + data
+    etag: str | None = None
+    while True:
+        before, (newest, etag) = etag, _claimed(s3, bucket, key)
+        if token < newest:
+            raise StaleToken(token, newest)
+        condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
+        if etag is None:
+            _try_condition(s3, bucket, key)
+        try:
+            s3.put_object(Bucket=bucket, Key=key, Body=body, **condition)
+            return
+        except Exception as error:
+            # Somebody came between, and is looked at; the same twice is no answer to that.
+            status = _status(error)
+            if status == 409:
+                time.sleep(0.05)
+            elif status not in (404, 412) or (etag is not None and etag == before):
+                raise
+
+
+def get_object(s3: Any, bucket: str, key: str) -> tuple[bytes, int]:
+    """What `put_object` wrote last, and under which token."""
+    with s3.get_object(Bucket=bucket, Key=key)["Body"] as body:
+        contents = bytes(body.read())
+    token = _token(contents, bucket, key)
+    return contents[contents.index(b"\n") + 1 :], token
+
+
+def _claimed(s3: Any, bucket: str, key: str) -> tuple[int, str | None]:
+    """The token of an object, and its ETag; 0 and None: there is none."""
+    try:
+        found = s3.get_object(Bucket=bucket, Key=key, Range="bytes=0-63")
+    except Exception as error:
+        if _status(error) == 404:
+            return 0, None
+        if _status(error) == 416:
+            raise _not_guarded(bucket, key) from None
+        raise
+    with found["Body"] as body:
+        return _token(bytes(body.read()), bucket, key), str(found["ETag"])
+
+
+def _token(contents: bytes, bucket: str, key: str) -> int:
+    line = _FIRST_LINE.match(contents)
+    if line is None:
+        raise _not_guarded(bucket, key)
+    return int(line[1])
+
+
+def _not_guarded(bucket: str, key: str) -> ValueError:
+    return ValueError(f"{bucket}/{key}: it does not begin with a line {HEADER!r}, as objects do that are written by cistern.fence; remove it first")
+
+
+def _try_condition(s3: Any, bucket: str, key: str) -> None:
+    """Before the first put of an object: one whose condition is false. There are stores that do not know conditions, and put it."""
+    try:
+        s3.put_object(Bucket=bucket, Key=key, Body=b"This store ignores If-Match: it protects nothing.\n", IfMatch='"none"')
+    except Exception as error:
+        if _status(error) in (404, 409, 412):
+            return
+        raise
+    raise RuntimeError(f"{bucket}/{key}: the store ignores If-Match, so that no put can be guarded; the object says so, remove it")
+
+
+def _status(error: Exception) -> int | None:
+    response = getattr(error, "response", None) or {}
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return int(status) if status is not None else None
 
 
 def main() -> int:
