@@ -1,7 +1,8 @@
 //! The libraries for other languages, with real processes: their own tests, against a server and two agents.
 
 use cistern_testkit::{Agent, CISTERN, Server, program, said};
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A server and two agents, as the tests of the libraries find them in their environment.
@@ -79,4 +80,51 @@ fn the_c_library_keeps_its_promises_and_its_example_runs() {
         let output = Command::new(&example).args(["/job", "/count"]).env("CISTERN_AGENT", world.one.socket()).output().unwrap();
         assert!(output.status.success() && said(&output).contains(&format!("run {run} under token ")), "{}", said(&output));
     }
+}
+
+#[test]
+fn the_client_in_go_of_the_page_works_under_a_lock_and_cancels_what_takes_too_long() {
+    let go = |dir: &Path, args: &[&str]| Command::new("go").args(args).current_dir(dir).env("GOCACHE", dir.join("cache")).output();
+    let dir = tempfile::tempdir().unwrap();
+    if !go(dir.path(), &["version"]).is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: go is not installed");
+        return;
+    }
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/api.md")).unwrap();
+    let source = page.split("```go\n").nth(1).unwrap().split("```").next().unwrap();
+    fs::write(dir.path().join("main.go"), source).unwrap();
+    fs::write(dir.path().join("go.mod"), "module client\n\ngo 1.19\n").unwrap();
+    for args in [&["vet", "."][..], &["build", "-o", "client", "."]] {
+        let output = go(dir.path(), args).unwrap();
+        assert!(output.status.success(), "{args:?}: {}", said(&output));
+    }
+    let world = World::start();
+    let run = || Command::new(dir.path().join("client")).arg(world.one.socket()).output().unwrap();
+    let output = run();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(world.server.ok(&["cat", "/report"]).starts_with("under token "));
+    // Another has the lock: it is waited for, and then no more, nor taken.
+    let mut line = world.two.line();
+    let (hold, _) = line.lock("/job");
+    let output = run();
+    assert!(output.status.code() == Some(1) && said(&output).contains("ECANCELED"), "{}", said(&output));
+    line.unlock(hold);
+    // An agent that is not there, or ends, is an error.
+    let output = Command::new(dir.path().join("client")).arg(dir.path().join("none")).output().unwrap();
+    assert!(output.status.code() == Some(1) && said(&output).contains("none"), "{}", said(&output));
+}
+
+#[test]
+fn the_python_package_is_typed() {
+    let version = Command::new("mypy").arg("--version").output().map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let number = version.ok().and_then(|text| text.split(' ').nth(1)?.split('.').next()?.parse::<u32>().ok());
+    if number.is_none_or(|number| number < 2) {
+        eprintln!("skipped: mypy 2 or later is not installed");
+        return;
+    }
+    let cache = tempfile::tempdir().unwrap();
+    let mut mypy = Command::new("mypy");
+    mypy.args(["--strict", "--python-version", "3.11", "--cache-dir"]).arg(cache.path()).args(["src", "tests"]);
+    let output = mypy.current_dir(bindings("python")).env("MYPYPATH", "src:tests").output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
 }
