@@ -10,27 +10,27 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// A file to which commands write what they do, each line at once.
-struct Trace(tempfile::TempDir);
+pub(crate) struct Trace(tempfile::TempDir);
 
 impl Trace {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.0.path().join("trace")
     }
 
-    fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         fs::read_to_string(self.path()).unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
-    fn count(&self, first: &str) -> usize {
+    pub(crate) fn count(&self, first: &str) -> usize {
         self.lines().iter().filter(|line| line.starts_with(first)).count()
     }
 
     /// A command that says its name, its token, and every 50 ms that it goes on. It outlives SIGTERM.
-    fn beats(&self, name: &str) -> String {
+    pub(crate) fn beats(&self, name: &str) -> String {
         let to = self.path();
         format!("trap '' TERM; while :; do echo {name} $CISTERN_TOKEN >> {}; sleep 0.05; done", to.display())
     }
@@ -55,16 +55,16 @@ fn spawn(command: &mut Command) -> Process {
 }
 
 /// `cistern` beside a server, by an agent of its own at this address.
-fn by(server: &Server, address: impl ToString, args: &[&str]) -> Process {
+pub(crate) fn by(server: &Server, address: impl ToString, args: &[&str]) -> Process {
     spawn(server.prepared(args).env("CISTERN_SERVER", address.to_string()))
 }
 
-fn through(server: &Server, agent: &Agent, args: &[&str]) -> Process {
+pub(crate) fn through(server: &Server, agent: &Agent, args: &[&str]) -> Process {
     spawn(server.prepared(args).env("CISTERN_AGENT", agent.socket()))
 }
 
 /// Of lines NAME TOKEN: the tokens never become smaller, and each name that comes has another token.
-fn assert_ordered(path: &Path) {
+pub(crate) fn assert_ordered(path: &Path) {
     let text = fs::read_to_string(path).unwrap();
     let rows: Vec<(&str, u64)> =
         text.lines().filter_map(|line| line.split_once(' ')).map(|(name, token)| (name, token.parse().unwrap())).collect();
@@ -429,7 +429,7 @@ fn a_gate_lets_all_go_on_when_it_is_opened() {
     server.ok(&["barrier", "wait", "/gate"]);
 }
 
-fn put(server: &Server, path: &str, text: &str) {
+pub(crate) fn put(server: &Server, path: &str, text: &str) {
     let mut put = Process::spawn(server.prepared(&["put", "-", path]).stdin(Stdio::piped())).unwrap();
     put.tell(text).unwrap();
     put.end_input();

@@ -95,6 +95,5 @@ pub use watcher::{WatchEvent, Watcher};
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/client.md")]
 #[doc = include_str!("../../../docs/membership.md")]
-#[doc = include_str!("../../../docs/recipes.md")]
 #[doc = include_str!("../../../docs/named-leases.md")]
 struct Guides;
