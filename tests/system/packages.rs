@@ -95,6 +95,7 @@ fn packages_are_built_installed_used_and_removed() {
         "usr/share/zsh/vendor-completions/_cistern",
         "usr/share/fish/vendor_completions.d/cistern.fish",
         "usr/share/doc/cistern-server/changelog.gz",
+        "usr/lib/python3/dist-packages/cistern/py.typed",
     ] {
         assert!(there.contains(file), "{file} in {there:#?}");
     }
@@ -104,6 +105,10 @@ fn packages_are_built_installed_used_and_removed() {
     let version = ok(Command::new(root.join("usr/bin/cistern")).arg("--version"));
     let declared = ok(Command::new("dpkg-deb").args(["--field", named[0], "Version"]));
     assert!(version.starts_with(&format!("cistern {} ", declared.trim())), "{version}");
+    if has("python3") {
+        let modules = root.join("usr/lib/python3/dist-packages");
+        ok(Command::new("python3").args(["-c", "import cistern, cistern.aio, cistern.fence"]).env("PYTHONPATH", modules));
+    }
     // What an operator has changed, and what cannot be made again.
     fs::write(root.join("etc/cistern/cisternd.env"), "CISTERND_ARGS=mine\n").unwrap();
     fs::write(root.join("var/lib/cistern/store"), "kept").unwrap();
