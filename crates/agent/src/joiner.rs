@@ -50,6 +50,8 @@ pub enum JoinRefused {
     Version,
     /// The server has reached a limit, or is stopping.
     Busy,
+    /// The server stands by: another one of its group serves, or will soon.
+    Standby,
 }
 
 #[derive(Debug)]
@@ -276,11 +278,14 @@ impl Joiner {
             _ => Some((reason, 1)),
         };
         self.due = self.due.max(self.now.plus(retry.min(SESSION)));
-        if self.refusals.is_some_and(|(_, times)| times >= REFUSALS) {
+        // To believe a standby costs no more than asking another server.
+        let enough = if reason == SealedRefusal::Standby { 1 } else { REFUSALS };
+        if self.refusals.is_some_and(|(_, times)| times >= enough) {
             self.end = Some(Err(match reason {
                 SealedRefusal::Invite => JoinRefused::Outcome(JoinOutcome::Unknown, 0, [0; 16]),
                 SealedRefusal::Version => JoinRefused::Version,
-                SealedRefusal::Busy | SealedRefusal::Stopping | SealedRefusal::Resume | SealedRefusal::Standby => JoinRefused::Busy,
+                SealedRefusal::Busy | SealedRefusal::Stopping | SealedRefusal::Resume => JoinRefused::Busy,
+                SealedRefusal::Standby => JoinRefused::Standby,
             }));
         }
     }

@@ -1,6 +1,6 @@
 //! Joining by an invite's line: which server is asked, and what is believed of its answer.
 //!
-//! Decides: servers are asked in the order of the line until one answers; who refuses has answered. What comes is believed if it is for this host's
+//! Decides: servers are asked in the order of the line until one answers, in a few rounds while one stands by; who refuses has answered. What comes is believed if it is for this host's
 //! key and the server that proved itself by the line's key stands in its roster; it is on disk when the host is told that it has joined, and a host that was not told asks
 //! again.
 //! Leaves to others: the session in which is asked, which the invite's secret opens.
@@ -10,6 +10,8 @@ use crate::places::Found;
 use cistern_seal::PublicKey;
 use cistern_trust::{Grant, GrantError, Invite, ServerAddress};
 use std::net::IpAddr;
+use std::thread;
+use std::time::Duration;
 
 /// Why a server does not let a host join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,9 +42,15 @@ pub enum JoinRefusal {
 pub enum Asked {
     /// It does not answer, in words.
     Silent(String),
+    /// It stands by: another one of its group serves, or will soon.
+    Standby,
     /// It refuses.
     Refused(JoinRefusal),
 }
+
+/// So often all servers are asked while one of them stands by, and the pause between: one of a group takes over within it.
+const ROUNDS: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(300);
 
 /// Why a host has not joined.
 #[derive(Debug, thiserror::Error)]
@@ -71,16 +79,28 @@ pub fn join(
     mut ask: impl FnMut(&PublicKey, &ServerAddress) -> Result<Grant, Asked>,
 ) -> Result<Grant, NotJoined> {
     let mut silent = Vec::new();
-    for (server, address) in &invite.servers {
-        match ask(server, address) {
-            Ok(grant) => {
-                grant.check_key(&found.key.public())?;
-                grant.check_server(server)?;
-                found.place.trust(&grant.pinned)?;
-                return Ok(grant);
+    for round in 0..ROUNDS {
+        thread::sleep(PAUSE * round.min(1));
+        silent.clear();
+        let mut is_group = false;
+        for (server, address) in &invite.servers {
+            match ask(server, address) {
+                Ok(grant) => {
+                    grant.check_key(&found.key.public())?;
+                    grant.check_server(server)?;
+                    found.place.trust(&grant.pinned)?;
+                    return Ok(grant);
+                }
+                Err(Asked::Refused(why)) => return Err(why.into()),
+                Err(Asked::Silent(why)) => silent.push(format!("{address}: {why}")),
+                Err(Asked::Standby) => {
+                    is_group = true;
+                    silent.push(format!("{address}: it stands by, and no other server of the line serves"));
+                }
             }
-            Err(Asked::Refused(why)) => return Err(why.into()),
-            Err(Asked::Silent(why)) => silent.push(format!("{address}: {why}")),
+        }
+        if !is_group {
+            break;
         }
     }
     Err(NotJoined::Silent(silent.join("; ")))
@@ -129,5 +149,26 @@ mod tests {
             assert_eq!(join(&found, &invite(), second).unwrap(), grant(own));
             assert_eq!(found.place.cluster().unwrap(), Some(pinned(1)));
         }
+    }
+
+    #[test]
+    fn servers_are_asked_again_while_one_stands_by_and_not_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let found = Found { key: SecretKey::from_bytes([5; 32]), place: Place::Directory(dir.path().to_owned()) };
+        let own = found.key.public();
+        let mut asked = 0;
+        let mut takes_over = |server: &PublicKey, _: &ServerAddress| {
+            asked += 1;
+            if asked > 3 && server.as_bytes()[0] == 1 { Ok(grant(own)) } else { Err(Asked::Standby) }
+        };
+        assert_eq!(join(&found, &invite(), &mut takes_over).unwrap(), grant(own));
+        assert_eq!(asked, 4);
+        let mut asked = 0;
+        let nobody = |_: &PublicKey, _: &ServerAddress| {
+            asked += 1;
+            Err(Asked::Standby)
+        };
+        let refused = join(&found, &invite(), nobody).unwrap_err().to_string();
+        assert!(refused.contains("10.0.0.1:1: it stands by") && asked == 2 * ROUNDS, "{refused}");
     }
 }

@@ -277,7 +277,9 @@ impl Machine for GroupServer {
         match self.core.as_mut().filter(|core| core.is_serving()) {
             Some(core) => core.handle_datagram(now, path, datagram),
             None => {
-                if let Some(answer) = self.standby.answer(now, datagram) {
+                // Who is elected and has not begun to serve sends nobody to itself.
+                let serving = self.owner(now).filter(|owner| *owner != self.node.group().me);
+                if let Some(answer) = self.standby.answer(now, datagram, serving) {
                     self.answers.push_back((path, answer));
                 }
             }

@@ -1,8 +1,9 @@
-//! What a server says that does not serve: nothing but that another one may.
+//! What a server says that does not serve: nothing but that another one may, and which.
 //!
 //! Invariant: it proves nothing, is smaller than what caused it, and is limited in rate. Implements `wire-spec.md` section 11.10.
 
 use alloc::vec::Vec;
+use cistern_flease::Member;
 use cistern_link::{Instant, Rate};
 use cistern_seal::FirstCheck;
 use cistern_wire::limits::{DATAGRAM_MIN, VERSION};
@@ -36,20 +37,21 @@ impl Standby {
         self.check = Some(check);
     }
 
-    /// The answer to an agent's datagram, if it gets one.
-    pub(crate) fn answer(&mut self, now: Instant, datagram: &[u8]) -> Option<Vec<u8>> {
+    /// The answer to an agent's datagram, if it gets one; `serving`: who serves, as far as is known.
+    pub(crate) fn answer(&mut self, now: Instant, datagram: &[u8], serving: Option<Member>) -> Option<Vec<u8>> {
+        let serving = serving.map_or(0, |place| place + 1);
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# HINT, CHALLENGE and REFUSE MUST NOT be sent in answer to a datagram of a server.
         let answer = match self.check {
-            None => self.plain(datagram),
-            Some(_) => self.sealed(datagram),
+            None => self.plain(datagram, serving),
+            Some(_) => self.sealed(datagram, serving),
         };
         //= wire-spec.md#11-6-sessions-handshake-and-paths
         //# What is sent without a session MUST be smaller than the datagram that caused it.
         answer.filter(|answer| answer.len() < datagram.len() && self.rate.allow(now))
     }
 
-    fn plain(&mut self, datagram: &[u8]) -> Option<Vec<u8>> {
+    fn plain(&mut self, datagram: &[u8], serving: u8) -> Option<Vec<u8>> {
         let envelope = Envelope::at_server(datagram).ok()?;
         let Header { session, packet: echo, .. } = envelope.header;
         if session != SessionId(0) {
@@ -65,12 +67,13 @@ impl Standby {
             version_min: VERSION,
             version_max: VERSION,
             retry_ms: self.retry_ms,
+            serving,
         };
         self.packet += 1;
         one(Header { from_server: true, session, packet: self.packet }, &refuse.into())
     }
 
-    fn sealed(&mut self, datagram: &[u8]) -> Option<Vec<u8>> {
+    fn sealed(&mut self, datagram: &[u8], serving: u8) -> Option<Vec<u8>> {
         let check = self.check.as_ref()?;
         let (session, body): (SessionId, SealedHandshake) = match Form::named(datagram)? {
             Form::Plain => return None,
@@ -90,6 +93,7 @@ impl Standby {
                     handshake,
                     echo: asked.header.packet,
                     reason: SealedRefusal::Standby,
+                    serving,
                     reserved: Zeros,
                     retry_ms: self.retry_ms,
                     room: Zeros,

@@ -72,6 +72,7 @@ fn standby_answers_a_session_by_hint_a_handshake_by_refusal_and_nothing_else() {
     let Some(Message::Refuse(refuse)) = refusal.messages().next() else { panic!("{refusals:?}") };
     assert_eq!((refuse.handshake, refuse.echo, refuse.reason), (77, 19, RefuseReason::Standby));
     assert!(refuse.retry_ms > 0, "or the agent would give up");
+    assert_eq!(refuse.serving, 0, "nobody that it knows of");
     // Of a server, damaged, no handshake.
     let mut damaged = datagram(false, 5, &keep_alive);
     damaged[20] ^= 1;
@@ -191,7 +192,14 @@ fn who_alone_does_not_hear_the_store_gives_the_lease_back_and_who_is_deaf_as_all
         let core = Server::new(at(1_000), 0, StoreId([1; 16]), cistern_server::Config::default(), [8; 32]).unwrap();
         assert!(pair[0].serve(at(1_000), tenure, core));
         pass(&mut pair, 1_000, 4_000, [false, another_hears]);
-        let expected = if another_hears { Role::Standby } else { Role::Serving };
+        // Who knows who serves says so.
+        let hello = Hello::new(AgentId([1; 16]), 77).into();
+        let refusals = answers(&mut pair[1], at(4_000), &datagram(false, 0, &hello));
+        let refusal = Datagram::at_agent(&refusals[0]).unwrap();
+        let Some(Message::Refuse(refuse)) = refusal.messages().next() else { panic!("{refusals:?}") };
+        let expected = if another_hears { (Role::Standby, 0) } else { (Role::Serving, 1) };
+        assert_eq!(refuse.serving, expected.1, "it serves itself, or the first does");
+        let expected = expected.0;
         assert_eq!(pair[0].role(at(4_000)), expected);
         assert_eq!(pair[0].core().is_none(), another_hears);
     }

@@ -201,6 +201,8 @@ bugs! {
     C4 "C4",
     /// The agent takes a hint for an answer that renews its lease.
     C5 "C5",
+    /// The agent follows every hint of who serves.
+    C6 "C6",
     /// The server acts on what comes from an address that is not proven for its session.
     A1 "A1",
     /// The agent takes datagrams of any address.

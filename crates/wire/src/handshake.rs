@@ -206,6 +206,8 @@ body! {
         pub version_max: u8,
         /// When to try again, in milliseconds; 0: not by itself.
         pub retry_ms: u32,
+        /// Of a standby: the place of the server that serves in the list of its group, from 1; 0: none that it knows of.
+        pub serving: u8,
     }
 }
 

@@ -23,6 +23,8 @@ pub const DATAGRAM_DEFAULT: usize = 1_232;
 pub const DATAGRAM_MIN: usize = 548;
 /// Largest UDP payload that can be configured, in bytes: a jumbo frame of 9,000 less 40 and 8.
 pub const DATAGRAM_MAX: usize = 8_952;
+/// What a HINT echoes that answers nothing, for no datagram has this number: it is a call (section 11.10).
+pub const CALL: u64 = 0;
 /// Longest name of a directory entry, in bytes.
 pub const NAME_MAX: usize = 255;
 /// Longest target of a symbolic link, in bytes: fits a datagram of the smallest size beside its request.

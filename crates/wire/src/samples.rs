@@ -273,7 +273,15 @@ fn handshake_samples() -> Vec<Message<'static>> {
             max_datagram: 1_232,
             first_packet: 0x6655_4433_2211,
         }),
-        Message::Refuse(Refuse { handshake: 1, echo: 2, reason: RefuseReason::Version, version_min: 2, version_max: 3, retry_ms: 0 }),
+        Message::Refuse(Refuse {
+            handshake: 1,
+            echo: 2,
+            reason: RefuseReason::Version,
+            version_min: 2,
+            version_max: 3,
+            retry_ms: 0,
+            serving: 0,
+        }),
         Message::Confirm(Confirm { serial: 1, former: List::of(&[FormerClaim { session: SessionId(5), claim: Claim::Continuing }]) }),
         Message::Opened(Opened {
             serial: 1,
@@ -426,7 +434,8 @@ pub fn sealed_samples() -> Vec<SealedDatagram> {
         opening(2, SealedWelcome { handshake, echo: 2, ephemeral, payload: [0x22; 184] }.into()),
         opening(
             3,
-            SealedRefuse { handshake, echo, reason: SealedRefusal::Busy, reserved: Zeros, retry_ms: 1_000, room: Zeros, mac1 }.into(),
+            SealedRefuse { handshake, echo, reason: SealedRefusal::Busy, serving: 0, reserved: Zeros, retry_ms: 1_000, room: Zeros, mac1 }
+                .into(),
         ),
         SealedDatagram::new(SessionId(5), 1, SealedHint { echo: 19, mac1 }),
     ]

@@ -159,8 +159,10 @@ body! {
         pub echo: u64,
         /// Why.
         pub reason: SealedRefusal,
+        /// Of a standby: the place of the server that serves in the list of its group, from 1; 0: none that it knows of.
+        pub serving: u8,
         /// Reserved; 0.
-        pub reserved: Zeros<3>,
+        pub reserved: Zeros<2>,
         /// When to try again, in milliseconds.
         pub retry_ms: u32,
         /// Reserved; 0.

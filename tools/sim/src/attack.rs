@@ -167,7 +167,7 @@ fn unproven(rng: &mut SimRng, sent: &[u8], check: &FirstCheck) -> Option<Vec<u8>
             } else {
                 use SealedRefusal::{Busy, Resume, Stopping, Version};
                 let (reason, retry_ms) = (*rng.pick(&[Version, Busy, Stopping, Resume]), *rng.pick(&[0, 1, 500]));
-                (SessionId(0), SealedRefuse { handshake, echo, reason, reserved: Zeros, retry_ms, room: Zeros, mac1 }.into())
+                (SessionId(0), SealedRefuse { handshake, echo, reason, serving: 0, reserved: Zeros, retry_ms, room: Zeros, mac1 }.into())
             }
         }
         Err(_) => {

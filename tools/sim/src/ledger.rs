@@ -90,6 +90,7 @@ pub const SCRIPTED: &[(Bug, &str)] = &[
     (Bug::C2, "a server answers after the end of its lease of the group"),
     (Bug::C3, "what was known is kept over a lapse"),
     (Bug::C4, "grace counts from before the election"),
+    (Bug::C6, "every hint of who serves is followed"),
 ];
 
 /// The bugs for which campaigns look.
@@ -269,7 +270,8 @@ pub const fn about(bug: Bug) -> (Profile, &'static str) {
         | Bug::C1
         | Bug::C2
         | Bug::C3
-        | Bug::C4 => (Calm, "found by scenarios"),
+        | Bug::C4
+        | Bug::C6 => (Calm, "found by scenarios"),
     }
 }
 

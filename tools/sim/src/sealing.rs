@@ -18,7 +18,7 @@ use cistern_server::Server;
 use cistern_server::principals::Rights;
 use cistern_wire::limits::{DATAGRAM_MAX, TAG_LEN};
 use cistern_wire::sealed::{
-    OpenPayload, OpenStatus, SealedAsk, SealedDatagram, SealedHandshake, SealedKind, SealedOpen, WelcomePayload, prologue,
+    OpenPayload, OpenStatus, SealedAsk, SealedDatagram, SealedHandshake, SealedKind, SealedOpen, SealedRefuse, WelcomePayload, prologue,
 };
 use cistern_wire::{
     AgentId, Bytes8, Challenge, Direction, Envelope, Form, Header, Hello, Message, Packer, Refuse, RefuseReason, SessionId, Welcome,
@@ -419,8 +419,8 @@ impl Secrets {
                 welcome_of(&payload, welcome.handshake, welcome.echo)
             }
             SealedHandshake::Refuse(refuse) => {
-                let (handshake, echo, retry_ms) = (refuse.handshake, refuse.echo, refuse.retry_ms);
-                Refuse { handshake, echo, reason: RefuseReason::Busy, version_min: 1, version_max: 1, retry_ms }.into()
+                let SealedRefuse { handshake, echo, retry_ms, serving, .. } = *refuse;
+                Refuse { handshake, echo, reason: RefuseReason::Busy, version_min: 1, version_max: 1, retry_ms, serving }.into()
             }
             // Its length is to be compared with sealed ones.
             SealedHandshake::Hint(_) => return None,
@@ -473,7 +473,7 @@ fn welcome_of(payload: &WelcomePayload, handshake: u64, echo: u64) -> Message<'s
         OpenStatus::Ahead => RefuseReason::Ahead,
         OpenStatus::Busy | OpenStatus::UnknownKey | OpenStatus::Revoked => RefuseReason::Busy,
     };
-    Refuse { handshake, echo, reason, version_min: 1, version_max: 1, retry_ms: payload.retry_ms }.into()
+    Refuse { handshake, echo, reason, version_min: 1, version_max: 1, retry_ms: payload.retry_ms, serving: 0 }.into()
 }
 
 /// Holds an agent's key, and notes what it encrypts.

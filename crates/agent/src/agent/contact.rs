@@ -18,6 +18,7 @@ use crate::transport::{Channel, RTO_LONGEST};
 use cistern_link::bugs::{self, Bug};
 use cistern_link::{Path, Question};
 use cistern_wire::Known;
+use cistern_wire::limits::CALL;
 use core::time::Duration;
 use log::info;
 
@@ -143,10 +144,13 @@ impl Agent {
 /// Verification.
 impl Agent {
     /// A hint has come that the server does not hold the session. It proves nothing: a handshake will tell.
-    pub(super) fn hinted(&mut self, echo: u64) -> bool {
+    pub(super) fn hinted(&mut self, path: Path, echo: u64) -> bool {
         let Some(channel) = self.sessions.channel() else { return false };
+        if echo == CALL {
+            return self.called(path);
+        }
         //= wire-spec.md#11-6-sessions-handshake-and-paths
-        //# An agent MUST act on a HINT only if it echoes a packet that the agent sent and still remembers.
+        //# An agent MUST act on a HINT only if it echoes a packet that the agent sent and still remembers, or is a call (section 11.10).
         let Some(sent) = channel.sent_at(echo) else {
             return false;
         };
@@ -172,6 +176,25 @@ impl Agent {
             }
         }
         true
+    }
+
+    /// A server says that it has taken over, and has the session in its store. Where that is so agents come at its pace, so this one at once.
+    fn called(&mut self, path: Path) -> bool {
+        let (Some(channel), Some(address)) = (self.sessions.channel(), self.servers.iter().position(|server| *server == path.remote))
+        else {
+            return false;
+        };
+        if self.closing != Closing::No || self.handshake.is_none() && self.is_too_soon() {
+            return false;
+        }
+        if bugs::is(Bug::C5) {
+            self.lease.renew(self.now, Renewal::Explicit);
+        }
+        if self.handshake.is_none() {
+            self.not_before = Some(self.now.plus(channel.rto()));
+            self.begin_handshake(None);
+        }
+        self.handshake.as_mut().is_some_and(|opening| opening.follow(address))
     }
 
     fn is_too_soon(&self) -> bool {

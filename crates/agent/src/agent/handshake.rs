@@ -191,7 +191,21 @@ impl Agent {
             return self.dropped(Dropped::StrayHandshake);
         }
         debug!("{}: refused: {}", self.who, refuse.reason);
-        self.no_session_here(OpError::Refused(refuse.reason), refuse.retry_ms);
+        self.refused_by(refuse.reason, refuse.serving, refuse.retry_ms);
+    }
+
+    /// The address tried refuses; `serving`: which place in the list of servers a standby has named, from 1.
+    pub(super) fn refused_by(&mut self, reason: RefuseReason, serving: u8, retry_ms: u32) {
+        let addresses = self.servers.len();
+        let named = usize::from(serving).checked_sub(1).filter(|place| *place < addresses);
+        //= wire-spec.md#11-10-groups-of-servers
+        //# An agent that a standby refuses MUST try the next of its servers at once, but after a round of them not before the pause that it was
+        //# told.
+        let is_standby = reason == RefuseReason::Standby;
+        if is_standby && self.handshake.as_mut().is_some_and(|opening| opening.passed_on(addresses, named)) {
+            return;
+        }
+        self.no_session_here(OpError::Refused(reason), retry_ms);
     }
 
     /// The address tried gives no session; after `retry_ms` it may, unless that is 0.
@@ -200,12 +214,6 @@ impl Agent {
         let pause = call::pause(retry_ms);
         let spread = self.rng.jitter(pause / 4);
         let Some(opening) = &mut self.handshake else { return };
-        //= wire-spec.md#11-10-groups-of-servers
-        //# An agent that a standby refuses MUST try the next of its servers at once, but after a round of them not before the pause that it was
-        //# told.
-        if error == OpError::Refused(RefuseReason::Standby) && opening.passed_on(addresses) {
-            return;
-        }
         let hopeless = opening.refused(addresses, retry_ms == 0);
         self.tell_no_session(error);
         if hopeless {
@@ -340,7 +348,8 @@ impl Agent {
         let Some(offer) = self.handshake.as_mut().and_then(Handshake::offer) else { return };
         if let (Some(Message::Hint(hint)), 1) = ({ messages }.next(), messages.count()) {
             //= wire-spec.md#11-6-sessions-handshake-and-paths
-            //# An agent MUST act on a HINT only if it echoes a packet that the agent sent and still remembers.
+            //# An agent MUST act on a HINT only if it echoes a packet that the agent sent and still remembers, or is a call (section
+            //# 11.10).
             let own = offer.channel.sent_at(hint.echo).is_some();
             return if own { self.start_over() } else { self.dropped(Dropped::StrayHint) };
         }

@@ -111,7 +111,7 @@ impl Agent {
         let mut all = messages;
         if let (Some(Message::Hint(hint)), None) = (all.next(), all.next()) {
             // Its sender does not know the session, so it cannot know its numbers.
-            if !self.hinted(hint.echo) {
+            if !self.hinted(path, hint.echo) {
                 self.dropped(Dropped::StrayHint);
             }
             return;

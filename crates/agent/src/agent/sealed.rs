@@ -41,7 +41,7 @@ impl Agent {
             }
             SealedHandshake::Welcome(welcome) => self.sealed_welcome(path, &welcome, bytes),
             SealedHandshake::Refuse(refuse) => self.sealed_refuse(&refuse),
-            SealedHandshake::Hint(hint) => self.sealed_hint(datagram.header.session, hint.echo),
+            SealedHandshake::Hint(hint) => self.sealed_hint(path, datagram.header.session, hint.echo),
             // The decoder lets no agent's through.
             SealedHandshake::Ask(_) | SealedHandshake::Open(_) | SealedHandshake::Resume(_) => {}
         }
@@ -86,7 +86,7 @@ impl Agent {
         //# They MUST change only when an agent acts, never what it believes of a lease, a session or a version.
         // Whoever knows the server's key can say so: it is a reason to wait, and none to give up.
         let least = if reason == RefuseReason::Standby { STANDBY_MS } else { REFUSED_MS };
-        self.no_session_here(OpError::Refused(reason), refuse.retry_ms.max(least));
+        self.refused_by(reason, refuse.serving, refuse.retry_ms.max(least));
     }
 
     /// The server cannot resume the session, or somebody says so: OPEN proves more.
@@ -98,17 +98,18 @@ impl Agent {
         self.handshake.iter_mut().for_each(Handshake::cannot_resume);
     }
 
-    fn sealed_hint(&mut self, session: SessionId, echo: u64) {
+    fn sealed_hint(&mut self, path: Path, session: SessionId, echo: u64) {
         if self.sessions.present() == Some(session) {
             if bugs::is(Bug::S12) {
                 return self.session_over("a hint", &Fates::default());
             }
-            if !self.hinted(echo) {
+            if !self.hinted(path, echo) {
                 self.dropped(Dropped::StrayHint);
             }
         } else if let Some(offer) = self.handshake.as_mut().filter(|opening| opening.offers(session)).and_then(Handshake::offer) {
             //= wire-spec.md#11-6-sessions-handshake-and-paths
-            //# An agent MUST act on a HINT only if it echoes a packet that the agent sent and still remembers.
+            //# An agent MUST act on a HINT only if it echoes a packet that the agent sent and still remembers, or is a call (section
+            //# 11.10).
             let own = offer.channel.sent_at(echo).is_some();
             if own { self.start_over() } else { self.dropped(Dropped::StrayHint) }
         } else {

@@ -133,6 +133,8 @@ pub(crate) struct Handshake {
     refusals: usize,
     /// Standbys that have refused it.
     standbys: usize,
+    /// Whether a hint was followed since the last pause.
+    followed: bool,
     /// HELLO is to be sent now.
     due: bool,
     error: Option<OpError>,
@@ -171,6 +173,7 @@ impl Handshake {
             rtt: RoundTrip::new(PAUSE_MAX),
             refusals: 0,
             standbys: 0,
+            followed: false,
             due: at_once,
             error: None,
             told: false,
@@ -216,7 +219,7 @@ impl Handshake {
 
     /// The pause before HELLO is over. Whether every address has been tried in vain.
     pub(crate) fn pause_is_over(&mut self, addresses: usize, verifying: bool) -> bool {
-        self.due = true;
+        (self.due, self.followed) = (true, false);
         if self.offer.is_some() {
             return false;
         }
@@ -412,11 +415,15 @@ impl Handshake {
         self.offer
     }
 
-    /// The address tried is that of a standby. Whether another one is asked at once: not if all have been.
-    pub(crate) fn passed_on(&mut self, addresses: usize) -> bool {
-        self.standbys += 1;
+    /// The address tried is that of a standby, which may have named the one that serves. Whether another one is asked at once: not if all have
+    /// been.
+    pub(crate) fn passed_on(&mut self, addresses: usize, named: Option<usize>) -> bool {
         // Who stands by has answered: another one serves soon.
         (self.attempts, self.rounds) = (0, 0);
+        if named.is_some_and(|named| named != self.address && self.follow(named)) {
+            return true;
+        }
+        self.standbys += 1;
         let more = !self.standbys.is_multiple_of(addresses.max(1));
         if more {
             self.move_on(addresses);
@@ -425,10 +432,25 @@ impl Handshake {
         more
     }
 
+    /// The server at an address may be the one that serves: it is asked next, unless another hint was followed since the last pause.
+    pub(crate) fn follow(&mut self, address: usize) -> bool {
+        //= wire-spec.md#11-10-groups-of-servers
+        //# An agent MUST NOT follow more than one hint of who serves in an RTO.
+        if self.is_confirming() || self.followed && !bugs::is(Bug::C6) {
+            return false;
+        }
+        (self.due, self.followed) = (true, true);
+        self.go_to(address);
+        true
+    }
+
     /// Goes on at the next address.
     fn move_on(&mut self, addresses: usize) {
+        self.go_to((self.address + 1) % addresses.max(1));
+    }
+
+    fn go_to(&mut self, next: usize) {
         self.tries = 0;
-        let next = (self.address + 1) % addresses.max(1);
         // What was made for one address is worth nothing at another. A server that is alone and silent may have it still, behind others'.
         if core::mem::replace(&mut self.address, next) != next {
             self.begin_anew();

@@ -98,7 +98,7 @@ impl Joining {
     }
 
     fn refuse(&mut self, (handshake, echo): (u64, u64), reason: SealedRefusal) {
-        let refuse = SealedRefuse { handshake, echo, reason, reserved: Zeros, retry_ms: 0, room: Zeros, mac1: [0; MAC_LEN] };
+        let refuse = SealedRefuse { handshake, echo, reason, serving: 0, reserved: Zeros, retry_ms: 0, room: Zeros, mac1: [0; MAC_LEN] };
         self.say(SessionId(0), refuse);
     }
 
@@ -231,6 +231,14 @@ fn a_refusal_that_anybody_can_make_is_believed_when_it_comes_again_and_again() {
     }
     assert_eq!(joining.joiner.end(), Some(&Err(JoinRefused::Outcome(JoinOutcome::Unknown, 0, [0; 16]))));
     assert_eq!(joining.next(), None, "there is no session that it could leave");
+}
+
+#[test]
+fn standby_is_believed_at_once_for_another_server_is_asked_then() {
+    let mut joining = Joining::new();
+    let asked = joining.ask(0);
+    joining.refuse(asked, SealedRefusal::Standby);
+    assert_eq!(joining.joiner.end(), Some(&Err(JoinRefused::Standby)));
 }
 
 #[test]

@@ -24,6 +24,7 @@ mod roster;
 mod sealed;
 mod sessions;
 mod sharing;
+mod standbys;
 mod surrender;
 mod telling;
 mod watches;

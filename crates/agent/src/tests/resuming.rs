@@ -180,7 +180,7 @@ impl Shaking {
         let SealedHandshake::Resume(resume) = body else { panic!("not a RESUME: {body:?}") };
         let (handshake, echo) = (resume.handshake, packet(bytes));
         let reason = SealedRefusal::Resume;
-        let refuse = SealedRefuse { handshake, echo, reason, reserved: Zeros, retry_ms: 0, room: Zeros, mac1: [0; MAC_LEN] };
+        let refuse = SealedRefuse { handshake, echo, reason, serving: 0, reserved: Zeros, retry_ms: 0, room: Zeros, mac1: [0; MAC_LEN] };
         self.say(SessionId(0), refuse);
     }
 }

@@ -229,7 +229,7 @@ fn refusal_that_anybody_can_make_puts_off_and_ends_nothing() {
                 (SealedHandshake::Ask(ask), bytes) => (ask.handshake, packet(&bytes)),
                 other => panic!("not an ASK: {other:?}"),
             };
-            shaking.say(SealedRefuse { handshake, echo, reason, reserved: Zeros, retry_ms, room: Zeros, mac1: [0; MAC_LEN] });
+            shaking.say(SealedRefuse { handshake, echo, reason, serving: 0, reserved: Zeros, retry_ms, room: Zeros, mac1: [0; MAC_LEN] });
             assert_eq!(shaking.form(), None);
         }
         let (SealedHandshake::Ask(ask), bytes) = shaking.one(13_000) else { panic!("not an ASK") };

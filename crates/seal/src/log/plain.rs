@@ -51,7 +51,7 @@ impl Handshakes {
                     SealedRefusal::Standby => RefuseReason::Standby,
                     SealedRefusal::Resume | SealedRefusal::Invite => return None,
                 };
-                Some(refused(m.handshake, m.echo, reason, sealed.versions, m.retry_ms))
+                Some(Refuse { serving: m.serving, ..refused(m.handshake, m.echo, reason, sealed.versions, m.retry_ms) }.into())
             }
             SealedHandshake::Hint(m) => Some(Hint { echo: m.echo, detail: Bytes8(&[]) }.into()),
         }?;
@@ -119,12 +119,12 @@ impl Handshakes {
             // Plain mode knows no keys.
             OpenStatus::UnknownKey | OpenStatus::Revoked => return None,
         };
-        Some(refused(handshake, echo, reason, (version_min, version_max), retry_ms))
+        Some(refused(handshake, echo, reason, (version_min, version_max), retry_ms).into())
     }
 }
 
-fn refused(handshake: u64, echo: u64, reason: RefuseReason, (version_min, version_max): (u8, u8), retry_ms: u32) -> Message<'static> {
-    Refuse { handshake, echo, reason, version_min, version_max, retry_ms }.into()
+const fn refused(handshake: u64, echo: u64, reason: RefuseReason, (version_min, version_max): (u8, u8), retry_ms: u32) -> Refuse {
+    Refuse { handshake, echo, reason, version_min, version_max, retry_ms, serving: 0 }
 }
 
 #[cfg(test)]
@@ -224,7 +224,7 @@ mod tests {
         }
         let refuse = |reason| {
             let (reserved, room) = (Zeros, Zeros);
-            let refuse = SealedRefuse { handshake: H, echo: 2, reason, reserved, retry_ms: 9, room, mac1: [0; 16] };
+            let refuse = SealedRefuse { handshake: H, echo: 2, reason, serving: 0, reserved, retry_ms: 9, room, mac1: [0; 16] };
             bytes(&SealedDatagram::new(SessionId(0), 1, refuse))
         };
         let mut log = KeyLog::default();

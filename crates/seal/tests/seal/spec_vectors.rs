@@ -278,7 +278,8 @@ fn resumption(book: &mut Book, parties: &Parties) {
 fn refusals(book: &mut Book, parties: &Parties) {
     book.part("REFUSE, HINT");
     let (handshake, mac1) = (HANDSHAKE, [0; MAC_LEN]);
-    let refuse = SealedRefuse { handshake, echo: 2, reason: SealedRefusal::Resume, reserved: Zeros, retry_ms: 0, room: Zeros, mac1 };
+    let refuse =
+        SealedRefuse { handshake, echo: 2, reason: SealedRefusal::Resume, serving: 0, reserved: Zeros, retry_ms: 0, room: Zeros, mac1 };
     book.line("REFUSE", &parties.datagram(0, 1, refuse));
     book.line("REFUSE, of an invite that is not known", &parties.datagram(0, 2, SealedRefuse { reason: SealedRefusal::Invite, ..refuse }));
     book.line("HINT", &parties.datagram(SESSION.0, 1, SealedHint { echo: 3, mac1 }));

@@ -211,7 +211,7 @@ impl Server {
         };
         debug!("{}: refused a handshake from {}: {reason}", self.who, path.remote);
         self.stats.count_refused(reason);
-        let refuse = Refuse { handshake, echo: packet, reason, version_min: VERSION, version_max: VERSION, retry_ms };
+        let refuse = Refuse { handshake, echo: packet, reason, version_min: VERSION, version_max: VERSION, retry_ms, serving: 0 };
         self.send_handshake(path, &Message::Refuse(refuse));
     }
 

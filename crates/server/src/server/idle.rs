@@ -123,6 +123,18 @@ impl Server {
         }
     }
 
+    /// The address of a session has changed: its record is to say so.
+    pub(crate) fn record_move(&mut self, key: SessionKey) {
+        if !self.tenure.is_limited() || !self.is_good(key) {
+            return;
+        }
+        if self.long.contains(key.id()) {
+            self.write_long(key);
+        } else if let Some((_, says)) = self.idle.sessions.get(&key.id()) {
+            self.idle_says(key, *says);
+        }
+    }
+
     fn idle_says(&mut self, key: SessionKey, says: Says) {
         let Some((boot, said)) = self.idle.sessions.get_mut(&key.id()) else { return };
         let boot = *boot;

@@ -106,7 +106,10 @@ impl Server {
             Sealer::Sealed(_) => self.identity.incarnation,
             Sealer::Plain => self.start_keys.former(session.id).map_or(0, |(start, _)| start),
         };
-        Some(session.record(boot, start, unreclaimable, objects))
+        let mut record = session.record(boot, start, unreclaimable, objects);
+        // A server without a group has no successor that would call.
+        record.address = record.address.filter(|_| self.tenure.is_limited());
+        Some(record)
     }
 
     /// To be called before a lock of `object` is asked for in a session or given back to it: it may be granted only if this says
@@ -151,7 +154,7 @@ impl Server {
         }
     }
 
-    fn write_long(&mut self, key: SessionKey) {
+    pub(crate) fn write_long(&mut self, key: SessionKey) {
         let unreclaimable = |session: &Session| matches!(session.standing(), Standing::TimingOut { cause, .. } if cause.is_final());
         let unreclaimable = self.sessions.get(key).is_some_and(unreclaimable);
         if let Some(record) = self.session_record(key, [0; 16], unreclaimable) {

@@ -8,6 +8,7 @@
 
 pub(crate) mod admin;
 mod answers;
+mod calls;
 mod delivery;
 mod durability;
 mod execute;
@@ -48,6 +49,7 @@ use crate::presence::{Ephemerals, Watches};
 use crate::principals::Principals;
 use crate::requests::Tasks;
 use crate::scheduler::Scheduler;
+use crate::server::calls::Calls;
 use crate::server::durability::OnDurable;
 use crate::server::idle::IdleSessions;
 use crate::server::join_session::ServerRoster;
@@ -99,6 +101,8 @@ enum Timer {
     StageExpiry,
     /// A removal that has failed is tried again.
     OrphanRetry,
+    /// Agents of before are called.
+    Calls,
 }
 
 /// How far the server is.
@@ -174,6 +178,7 @@ pub struct Server {
     sessions: Sessions,
     long: LongSessions,
     idle: IdleSessions,
+    calls: Calls,
     /// From which resume secrets follow.
     start_keys: StartKeys,
     /// What their agents are told when the store has their records, or has them no more.
@@ -254,6 +259,7 @@ impl Server {
             sessions: Sessions::new(config.tombstones_max),
             long: LongSessions::default(),
             idle: IdleSessions::default(),
+            calls: Calls::default(),
             pending: BTreeMap::new(),
             start_keys: StartKeys::default(),
             grace: None,
@@ -338,12 +344,13 @@ impl Server {
 
     /// The next deadline of each kind, but for leases, which are many, and silence, which runs on the delivery clock. Each is kept by its
     /// part alone, so nothing has to be armed.
-    fn timers(&self) -> [(Timer, Option<Instant>); 3] {
+    fn timers(&self) -> [(Timer, Option<Instant>); 4] {
         let in_grace = self.in_grace();
         [
             (Timer::GraceEnd, self.grace.as_ref().and_then(Grace::deadline)),
             (Timer::StageExpiry, self.stages.next_expiry()),
             (Timer::OrphanRetry, self.ephemerals.next_try().filter(|_| !in_grace)),
+            (Timer::Calls, self.calls.due()),
         ]
     }
 
@@ -358,6 +365,7 @@ impl Server {
                     Timer::GraceEnd => self.close_grace(),
                     Timer::StageExpiry => self.stages.expire(self.now),
                     Timer::OrphanRetry => self.ephemerals.retry(self.now),
+                    Timer::Calls => self.call_agents(),
                 }
             }
         }

@@ -362,6 +362,7 @@ impl Server {
         //# The first RTO for notices after a move SHOULD follow from the time between PATH_CHALLENGE and its answer.
         session.moved(path, self.now.since(first));
         self.stats.moves += 1;
+        self.record_move(key);
     }
 
     /// Looks up what the messages of a valid datagram of a session are about.

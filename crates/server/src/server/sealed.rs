@@ -27,7 +27,7 @@ use cistern_wire::sealed::{
     MAC_LEN, OpenPayload, OpenStatus, SUITE, SealedChallenge, SealedDatagram, SealedHandshake, SealedHint, SealedRefusal, SealedRefuse,
     SealedWelcome, WelcomePayload, Zeros,
 };
-use cistern_wire::{AgentId, Direction, Handle, Header, Hello, Limited, RefuseReason, SessionId, StoreId, Welcome};
+use cistern_wire::{AgentId, Direction, Handle, Hello, Limited, RefuseReason, SessionId, StoreId, Welcome};
 use log::debug;
 
 impl Server {
@@ -155,7 +155,7 @@ impl Server {
         let Asked { path, echo, handshake, .. } = *cause;
         debug!("{}: refused a handshake from {}: {reason}", self.who, path.remote);
         let retry_ms = if reason == SealedRefusal::Busy { BUSY_RETRY_MS } else { 0 };
-        let refuse = SealedRefuse { handshake, echo, reason, reserved: Zeros, retry_ms, room: Zeros, mac1: [0; MAC_LEN] };
+        let refuse = SealedRefuse { handshake, echo, reason, serving: 0, reserved: Zeros, retry_ms, room: Zeros, mac1: [0; MAC_LEN] };
         self.answer_sealed(cause, refuse);
     }
 
@@ -167,10 +167,10 @@ impl Server {
         }
     }
 
-    /// A record of a session that is not known.
-    pub(crate) fn sealed_hint(&mut self, path: Path, header: Header) {
+    /// What is said of a session whose keys this server does not have.
+    pub(crate) fn sealed_hint(&mut self, path: Path, session: SessionId, echo: u64) {
         if let Some(check) = self.gate.as_ref().and_then(|gate| gate.first_check()).cloned() {
-            self.send_sealed(path, header.session, SealedHint { echo: header.packet, mac1: [0; MAC_LEN] }.into(), &check);
+            self.send_sealed(path, session, SealedHint { echo, mac1: [0; MAC_LEN] }.into(), &check);
         }
     }
 

@@ -10,6 +10,7 @@
 use crate::config::micros_up;
 use crate::locks::{LockTable, Tokens};
 use crate::requests::{Blocked, Origin};
+use crate::server::calls::Calls;
 use crate::server::durability::OnDurable;
 use crate::server::{Phase, Server};
 use crate::sessions::grace::Grace;
@@ -196,6 +197,9 @@ impl Server {
         if owed || !sessions.is_empty() {
             self.grace = Some(Grace::new(self.started, &self.config, stored, &sessions, owed));
         }
+        if self.tenure.is_limited() {
+            self.calls = Calls::to(&sessions);
+        }
         for (id, record) in sessions {
             self.sessions.insert(Session::of_before(id, record, self.started));
         }
@@ -254,6 +258,7 @@ impl Server {
             grace.serving(self.now);
         }
         self.begin_leases();
+        self.calls.begin(self.now);
         info!("{}: serves; lease {:?}, a silent agent's locks are taken after {:?}", self.who, self.config.lease, self.config.wait());
         if let Some(grace) = &self.grace {
             let reclaimable = self.sessions.recorded().filter(|(_, reclaim)| *reclaim == ReclaimState::Open).count();

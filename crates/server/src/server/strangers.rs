@@ -40,7 +40,7 @@ impl Server {
             return self.stats.count_dropped(Dropped::RateLimited);
         }
         if self.form() != Form::Plain {
-            return self.sealed_hint(path, header);
+            return self.sealed_hint(path, header.session, header.packet);
         }
         // No number of that session is known here: what answers it is told apart by its echo.
         //= wire-spec.md#3-2-packet-numbers

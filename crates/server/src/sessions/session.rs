@@ -160,7 +160,7 @@ impl Session {
         }
     }
 
-    /// A session of an earlier start of the server, as the store has it: it has no address, and nothing is sent in it.
+    /// A session of an earlier start of the server, as the store has it: it has no address by which it may act, and nothing is sent in it.
     pub(crate) fn of_before(id: SessionId, record: SessionRecord, now: Instant) -> Self {
         let lease = Duration::from_micros(record.lease_us).min(LEASE_MAX);
         let mut session = Self::new(Opening {
@@ -206,6 +206,7 @@ impl Session {
             unreclaimable,
             locks,
             start,
+            address: (self.path.remote != NOWHERE.remote).then_some(self.path.remote),
             label: self.label.clone(),
         }
     }

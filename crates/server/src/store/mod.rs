@@ -9,6 +9,7 @@
 //! Leaves to others: the engine that keeps the bytes (`cistern-store`), and when replies leave (the machine).
 
 mod account;
+mod address;
 mod cache;
 mod directory;
 mod ephemeral;

@@ -3,18 +3,20 @@
 //! Decides their layout, each with a version byte in front; blocks of contents are plain bytes. Invariant: a record that does not parse to its
 //! last byte is an error, never a guess. The layouts are the store's own: the wire format may change without them.
 
+use super::address::{get_address, put_address};
 use crate::ids::PrincipalId;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::{AgentId, Attr, Bytes8, Fault, Field, Malformed, ObjectId, ObjectKind, Reader};
 use core::fmt;
+use core::net::SocketAddr;
 
 /// Version of the records that this version writes, but those below.
 const VERSION: u8 = 1;
 /// Version of the records of sessions: since 2 with the window, and whether the session is unreclaimable; since 3 with the objects of a long
-/// one; since 4 with its principal; since 5 with its start.
-const SESSION_VERSION: u8 = 5;
+/// one; since 4 with its principal; since 5 with its start; since 6 with its address.
+const SESSION_VERSION: u8 = 6;
 /// Version of the records of objects: since 2 with the session that made an ephemeral file; since 3 with realm and creator.
 const OBJECT_VERSION: u8 = 3;
 /// Length of what stands before the name in an object's record: the attributes but the object's number, parent.
@@ -99,6 +101,8 @@ pub struct SessionRecord {
     pub locks: Option<Vec<ObjectId>>,
     /// The incarnation of the server whose start key its resume secret follows from; 0: it is not sealed.
     pub start: u64,
+    /// The address that was proven last, where a successor of the server is to call (section 11.10); `None`: there is none.
+    pub address: Option<SocketAddr>,
     /// What people call the agent; at most 64 bytes.
     pub label: Box<[u8]>,
 }
@@ -208,6 +212,7 @@ impl SessionRecord {
         u16::try_from(count).unwrap_or(u16::MAX).put(&mut w);
         self.locks.iter().flatten().for_each(|object| object.put(&mut w));
         self.start.put(&mut w);
+        put_address(self.address, &mut w);
         Bytes8(&self.label).put(&mut w);
         w
     }
@@ -230,8 +235,10 @@ impl SessionRecord {
             let objects = (1..count).map(|_| r.get()).collect::<Result<Vec<_>, Malformed>>().map_err(within("locks"))?;
             let locks = (count > 0).then_some(objects);
             let start = r.get().map_err(within("start"))?;
+            let address = get_address(r).map_err(within("address"))?;
             let label: Bytes8<'_> = r.get().map_err(within("label"))?;
-            Ok(Self { principal, agent, incarnation, boot, lease_us, window, unreclaimable, locks, start, label: label.0.into() })
+            let label = label.0.into();
+            Ok(Self { principal, agent, incarnation, boot, lease_us, window, unreclaimable, locks, start, address, label })
         })
     }
 }
@@ -471,6 +478,7 @@ mod tests {
             unreclaimable: true,
             locks: Some(vec![ObjectId(3), ObjectId(9)]),
             start: 4,
+            address: None,
             label: (*b"host:1").into(),
         }
     }
@@ -482,6 +490,10 @@ mod tests {
         assert_eq!(EntryRecord::from_bytes(&entry.to_bytes()), Ok(entry));
         for locks in [None, Some(Vec::new()), session().locks] {
             let session = SessionRecord { locks, ..session() };
+            for address in ["192.0.2.1:7", "[2001:db8::1]:65535"] {
+                let session = SessionRecord { address: address.parse().ok(), ..session.clone() };
+                assert_eq!(SessionRecord::from_bytes(&session.to_bytes()), Ok(session));
+            }
             assert_eq!(SessionRecord::from_bytes(&session.to_bytes()), Ok(session));
         }
         assert_eq!(SessionRecord::from_bytes(&[4]), Err(RecordError::Version(4)));

@@ -9,6 +9,7 @@ use super::session::{Asked, Carried, Notice, Replied, Session};
 use super::{Seen, Story, raw, replies};
 use crate::event::{Answer, Cause, Grant, How, Renewal, What};
 use crate::vantage::Side;
+use cistern_wire::limits::CALL;
 use cistern_wire::{Kind, Lane, LockClass, LockId, Message, Mode, Nack, ObjectId, Released, Reply, SessionId, Status};
 use std::time::Duration;
 
@@ -427,8 +428,11 @@ impl Story {
     }
 
     fn hint(&mut self, seen: &Seen<'_>, echo: u64) {
-        self.answer(seen, Kind::Hint, 0, Some(echo));
-        self.forgets(seen);
+        // A call answers nothing, and knows the session.
+        if echo != CALL {
+            self.answer(seen, Kind::Hint, 0, Some(echo));
+            self.forgets(seen);
+        }
         self.events.push(seen.event(What::Hint));
     }
 

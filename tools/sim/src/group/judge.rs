@@ -2,8 +2,12 @@
 
 use super::etcd::Etcd;
 use crate::observe::Violation;
+use crate::plan::SEC;
 use cistern_server::store::Key;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// How often an agent may ask for a session within a second: a few times in an RTO, of which there are 50.
+const ASKED_MAX: usize = 300;
 
 /// One core of one process.
 pub(super) type Tenure = (usize, u64, u64);
@@ -20,6 +24,8 @@ pub(super) struct GroupJudge {
     /// Names that were answered to be made.
     made: BTreeSet<Vec<u8>>,
     pub(super) take_overs: u64,
+    /// When each agent has asked for a session within the last second.
+    asked: BTreeMap<usize, VecDeque<u64>>,
 }
 
 fn violated(invariant: &'static str, check: &'static str, what: String) -> Result<(), Violation> {
@@ -54,6 +60,19 @@ impl GroupJudge {
             Some(last) if *last != tenure && self.loading.contains(&tenure) => {
                 violated("I26", "written-after-load", format!("{tenure:?} writes what {last:?}, which came after it, has loaded before"))
             }
+            _ => Ok(()),
+        }
+    }
+
+    /// An agent asks a server for a session.
+    pub(super) fn asks(&mut self, agent: usize, now: u64) -> Result<(), Violation> {
+        let asked = self.asked.entry(agent).or_default();
+        while asked.front().is_some_and(|at| at + SEC <= now) {
+            asked.pop_front();
+        }
+        asked.push_back(now);
+        match asked.len() {
+            many if many > ASKED_MAX => violated("I29", "to-and-fro", format!("agent {agent} has asked {many} times within a second")),
             _ => Ok(()),
         }
     }

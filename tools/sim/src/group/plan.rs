@@ -39,6 +39,9 @@ pub enum Trouble {
     StoreDown,
     /// Some of what is asked of the store comes up to two seconds later, or when another server takes the store; and some who ask stand still.
     StoreLate,
+    /// Somebody says in the servers' names that others serve: whoever is sent from one of two is sent back by the other, and called by who does
+    /// not serve.
+    FalseHints,
 }
 
 /// Something that goes wrong, and when.
@@ -104,6 +107,9 @@ impl GroupPlan {
         }
         let dead = (servers == 3 && rng.chance(400_000)).then(|| rng.index(servers));
         let loss_ppm = *rng.pick(&[0, 10_000, 100_000]);
+        if rng.chance(300_000) {
+            faults.push(GroupFault { at: SEC, until: heal_ns, what: Trouble::FalseHints });
+        }
         Self { seed, servers, agents, drift_ppm, rates, loss_ppm, faults, dead, heal_ns }
     }
 }

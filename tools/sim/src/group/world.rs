@@ -11,7 +11,8 @@ use bytes::Bytes;
 use cistern_group::TenureId;
 use cistern_link::Machine as _;
 use cistern_server::store::Loaded;
-use cistern_wire::Datagram;
+use cistern_wire::limits::{CALL, DATAGRAM_MIN};
+use cistern_wire::{Bytes8, Datagram, Envelope, Header, Hint, Message, Packer, Refuse, SessionId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
@@ -175,6 +176,22 @@ impl GroupWorld {
         self.active.iter().any(|nth| self.plan.faults[*nth].what == Trouble::StoreLate)
     }
 
+    fn is_misled(&self) -> bool {
+        self.active.iter().any(|nth| self.plan.faults[*nth].what == Trouble::FalseHints)
+    }
+
+    /// Somebody calls an agent in a session of its own, in the name of a server.
+    fn call_falsely(&mut self, agent: usize, session: SessionId) {
+        if session == SessionId(0) || !self.rng.chance(100_000) {
+            return;
+        }
+        let mut bytes = Vec::new();
+        one(&mut bytes, Header { from_server: true, session, packet: 1 }, &Hint { echo: CALL, detail: Bytes8(b"") }.into());
+        let server = self.rng.index(self.servers.len());
+        let (span, bytes) = (self.rng.between(50 * US, 500 * US), Bytes::from(bytes));
+        self.at(self.now + span, Happening::Arrive(Place::Agent(agent), server_address(server), bytes));
+    }
+
     fn begin(&mut self, nth: usize) {
         self.active.push(nth);
         match self.plan.faults[nth].what {
@@ -270,6 +287,9 @@ impl GroupWorld {
                 if Datagram::at_agent(&buf).is_ok_and(|datagram| datagram.messages().any(|message| message.kind().renews())) {
                     self.judge.renews(host.tenure())?;
                 }
+                if self.is_misled() {
+                    mislead(server, &mut buf);
+                }
                 self.send(Place::Server(server), server_address(server), path.remote, &buf);
             }
             self.buf = buf;
@@ -307,6 +327,13 @@ impl GroupWorld {
             let reading = host.clock.at(crate::observe::True(now));
             let path = host.core.poll_transmit(reading, &mut buf);
             if let Some(path) = path {
+                let session = Envelope::at_server(&buf).map(|envelope| envelope.header.session);
+                if session == Ok(SessionId(0)) {
+                    self.judge.asks(agent, now)?;
+                }
+                if let (Ok(session), true) = (session, self.is_misled()) {
+                    self.call_falsely(agent, session);
+                }
                 self.send(Place::Agent(agent), agent_address(agent), path.remote, &buf);
             }
             self.buf = buf;
@@ -407,6 +434,24 @@ impl GroupWorld {
         }
         Ok(())
     }
+}
+
+/// A refusal names another server: of each two the other one.
+fn mislead(server: usize, bytes: &mut Vec<u8>) {
+    let copy = bytes.clone();
+    let Ok(datagram) = Datagram::at_agent(&copy) else { return };
+    if let Some(Message::Refuse(refuse)) = datagram.messages().next() {
+        let serving = if server == 0 { 2 } else { 1 };
+        one(bytes, datagram.header, &Refuse { serving, ..refuse }.into());
+    }
+}
+
+/// Makes a datagram of one message.
+fn one(bytes: &mut Vec<u8>, header: Header, message: &Message<'_>) {
+    let mut packer = Packer::new(bytes, header, DATAGRAM_MIN);
+    let fits = packer.push(message);
+    assert!(fits, "one small message fits the smallest datagram");
+    packer.finish();
 }
 
 fn crc(bytes: &[u8]) -> u32 {

@@ -128,6 +128,7 @@ const MINDED_BY: &[(&str, &str)] = &[
     ("C3", "group::never_two_servers_renew_and_one_serves_when_all_is_mended"),
     ("C4", "group::never_two_servers_renew_and_one_serves_when_all_is_mended"),
     ("C5", "group::never_two_servers_renew_and_one_serves_when_all_is_mended"),
+    ("C6", "group::never_two_servers_renew_and_one_serves_when_all_is_mended"),
 ];
 
 /// Whether a scenario passes with this bug.

@@ -126,7 +126,7 @@ fn what_anybody_can_say_ends_nothing() {
     for reason in [SealedRefusal::Version, SealedRefusal::Stopping] {
         s.forges_handshake(to(&a), said(session, SealedHint { echo: s.newest_packet(from(&a)), mac1: MAC1 }));
         let (handshake, echo) = newest_of_handshake(&s, &a);
-        let refuse = SealedRefuse { handshake, echo, reason, reserved: Zeros, retry_ms: u32::MAX, room: Zeros, mac1: MAC1 };
+        let refuse = SealedRefuse { handshake, echo, reason, serving: 0, reserved: Zeros, retry_ms: u32::MAX, room: Zeros, mac1: MAC1 };
         s.forges_handshake(to(&a), said(SessionId(0), refuse));
         s.pass(s.wait());
         b.lock("/jobs/nightly").at_once().exclusive().refused(Status::EAGAIN);

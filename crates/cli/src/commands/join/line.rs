@@ -35,8 +35,8 @@ pub(in crate::commands) fn ask(
         match converse(keys, remote, label) {
             Ok(Ok(member)) => return granted(own, &member).map_err(|what| silent(&what)),
             Ok(Err(refused)) => match refusal(refused) {
-                Ok(refusal) => return Err(Asked::Refused(refusal)),
-                Err(what) => said.push(what.to_owned()),
+                Asked::Silent(what) => said.push(what),
+                ends => return Err(ends),
             },
             Err(what) => said.push(what),
         }
@@ -92,18 +92,20 @@ fn granted(own: &SecretKey, member: &Membership) -> Result<Grant, String> {
     Ok(Grant { key: own.public(), principal: member.principal, name, pinned })
 }
 
-/// Why the server refuses, or in words why another is to be asked.
-fn refusal(refused: JoinRefused) -> Result<JoinRefusal, &'static str> {
+/// Why the server refuses, or why another is to be asked.
+fn refusal(refused: JoinRefused) -> Asked {
+    let silent = |why: &str| Asked::Silent(why.to_owned());
     match refused {
         JoinRefused::Outcome(outcome, at_s, from) => match outcome {
-            JoinOutcome::Joined | JoinOutcome::Unknown => Ok(JoinRefusal::Unknown),
-            JoinOutcome::Spent => Ok(JoinRefusal::Spent { at_s, from: Ipv6Addr::from(from).to_canonical() }),
-            JoinOutcome::Revoked => Ok(JoinRefusal::Revoked),
-            JoinOutcome::NameTaken => Ok(JoinRefusal::NameTaken),
-            JoinOutcome::Full => Err("it has as many agents as it may have"),
+            JoinOutcome::Joined | JoinOutcome::Unknown => Asked::Refused(JoinRefusal::Unknown),
+            JoinOutcome::Spent => Asked::Refused(JoinRefusal::Spent { at_s, from: Ipv6Addr::from(from).to_canonical() }),
+            JoinOutcome::Revoked => Asked::Refused(JoinRefusal::Revoked),
+            JoinOutcome::NameTaken => Asked::Refused(JoinRefusal::NameTaken),
+            JoinOutcome::Full => silent("it has as many agents as it may have"),
         },
-        JoinRefused::Version => Err("it speaks other versions of the protocol"),
-        JoinRefused::Busy => Err("it has reached a limit; try again"),
+        JoinRefused::Version => silent("it speaks other versions of the protocol"),
+        JoinRefused::Busy => silent("it has reached a limit; try again"),
+        JoinRefused::Standby => Asked::Standby,
     }
 }
 

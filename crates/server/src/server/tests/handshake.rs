@@ -146,7 +146,7 @@ fn other_version_is_refused_with_the_range_spoken_here() {
     let hello = Hello { version_min: 2, version_max: 9, ..peer.hello(&[]) };
     let echo = world.send(&mut peer, &[hello.into()]);
     let handshake = peer.handshake;
-    let refuse = Refuse { handshake, echo, reason: RefuseReason::Version, version_min: 1, version_max: 1, retry_ms: 0 };
+    let refuse = Refuse { handshake, echo, reason: RefuseReason::Version, version_min: 1, version_max: 1, retry_ms: 0, serving: 0 };
     world.expect(&peer, &[refuse.into()]);
 }
 
@@ -162,7 +162,7 @@ fn full_table_refuses_and_says_when_to_try_again() {
     let cookie = world.cookie(&mut third);
     let echo = world.hello(&mut third, &cookie);
     let handshake = third.handshake;
-    let refuse = Refuse { handshake, echo, reason: RefuseReason::Busy, version_min: 1, version_max: 1, retry_ms: 1_000 };
+    let refuse = Refuse { handshake, echo, reason: RefuseReason::Busy, version_min: 1, version_max: 1, retry_ms: 1_000, serving: 0 };
     world.expect(&third, &[refuse.into()]);
     let alive = keep_alive(&mut second);
     world.send(&mut second, &[alive]);
@@ -179,7 +179,7 @@ fn one_network_gets_so_many_sessions_and_leaves_the_others_to_others() {
     let cookie = world.cookie(&mut third);
     let echo = world.hello(&mut third, &cookie);
     let handshake = third.handshake;
-    let refuse = Refuse { handshake, echo, reason: RefuseReason::Crowded, version_min: 1, version_max: 1, retry_ms: 1_000 };
+    let refuse = Refuse { handshake, echo, reason: RefuseReason::Crowded, version_min: 1, version_max: 1, retry_ms: 1_000, serving: 0 };
     // Beside a probe, as the network is full.
     let got = world.got(&third);
     assert!(got.iter().any(|got| got.message() == Message::from(refuse)), "{got:?}");
@@ -328,7 +328,8 @@ fn range_of_versions_that_ends_before_it_begins_has_none_in_common() {
     let mut peer = Peer::new(1);
     let hello = Hello { version_min: 2, version_max: 1, ..peer.hello(&[]) };
     let echo = world.send(&mut peer, &[hello.into()]);
-    let refuse = Refuse { handshake: peer.handshake, echo, reason: RefuseReason::Version, version_min: 1, version_max: 1, retry_ms: 0 };
+    let refuse =
+        Refuse { handshake: peer.handshake, echo, reason: RefuseReason::Version, version_min: 1, version_max: 1, retry_ms: 0, serving: 0 };
     world.expect(&peer, &[refuse.into()]);
 }
 

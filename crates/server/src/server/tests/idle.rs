@@ -8,10 +8,10 @@ use cistern_wire::{LockWait, Reply, Status};
 use core::mem;
 use core::time::Duration;
 
-const TAU: Duration = Duration::from_secs(2);
+pub(super) const TAU: Duration = Duration::from_secs(2);
 
 /// Time passes for a server whose lease is renewed.
-fn pass(world: &mut World, span: Duration) {
+pub(super) fn pass(world: &mut World, span: Duration) {
     let step = ms(100);
     for _ in 0..span.as_millis().div_ceil(step.as_millis()) {
         world.server.renew_tenure(world.now, world.now.plus(ms(500)));
@@ -19,8 +19,16 @@ fn pass(world: &mut World, span: Duration) {
     }
 }
 
-/// Another server takes over, with what is durable.
+/// Another server takes over, with what is durable, and has called all.
 fn succeed(world: World) -> World {
+    let mut world = take_over(world);
+    world.turn();
+    world.forget_calls();
+    world
+}
+
+/// Another server takes over, with what is durable.
+pub(super) fn take_over(world: World) -> World {
     let mut world = world;
     world.quiet();
     world.disk.batches.clear();

@@ -3,6 +3,7 @@
 
 mod batches;
 mod bounds;
+mod calls;
 mod delivery;
 mod ephemerals;
 mod exclusion;

@@ -265,6 +265,7 @@ fn more_sessions_than_fit_one_page_are_all_known() {
             unreclaimable: false,
             locks: None,
             start: 0,
+            address: None,
             label: (*b"x").into(),
         }
     };

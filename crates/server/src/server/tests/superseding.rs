@@ -307,7 +307,7 @@ fn lower_incarnation_is_refused() {
     let mut older = Peer { incarnation: 4, handshake: 9, ..peer.clone() };
     let cookie = world.cookie(&mut older);
     let echo = world.hello(&mut older, &cookie);
-    let refuse = Refuse { handshake: 9, echo, reason: RefuseReason::Superseded, version_min: 1, version_max: 1, retry_ms: 0 };
+    let refuse = Refuse { handshake: 9, echo, reason: RefuseReason::Superseded, version_min: 1, version_max: 1, retry_ms: 0, serving: 0 };
     world.expect(&older, &[refuse.into()]);
     assert_eq!((world.server.status(world.now).sessions, world.server.lease_timers()), (1, 0));
 }
@@ -367,7 +367,7 @@ fn incarnation_far_above_that_of_a_session_is_refused_while_somebody_is_there() 
     let mut far = Peer { incarnation: 1 + 65_537, handshake: 9, path: Peer::new(9).path, ..peer.clone() };
     let cookie = world.cookie(&mut far);
     let echo = world.hello(&mut far, &cookie);
-    let refuse = Refuse { handshake: 9, echo, reason: RefuseReason::Ahead, version_min: 1, version_max: 1, retry_ms: 1_000 };
+    let refuse = Refuse { handshake: 9, echo, reason: RefuseReason::Ahead, version_min: 1, version_max: 1, retry_ms: 1_000, serving: 0 };
     world.expect(&far, &[refuse.into()]);
     assert_eq!(world.server.lease_timers(), 0);
     let Message::Probe(probe) = world.got_one(&peer).message() else { panic!("it is asked whether it is there") };

@@ -136,6 +136,7 @@ fn grace_lasts_whole_from_the_grant_of_the_lease_of_the_group_at_each_take_over(
             world.server.renew_tenure(world.now, world.now.plus(LEASE));
             world.pass(step);
         }
+        world.forget_calls();
         assert_eq!(left(&world).is_some(), passed < wait);
     }
 }
