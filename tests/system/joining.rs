@@ -200,3 +200,25 @@ fn a_line_that_is_no_good_joins_nobody() {
     fs::remove_file(host.path("cluster.toml")).unwrap();
     assert!(host.refused(&cluster.admin(&["invite", "again"])).contains("revoked"), "{key}");
 }
+
+#[test]
+fn whoever_can_open_the_servers_socket_invites_and_admits_without_a_key_of_its_own() {
+    let cluster = Cluster::start();
+    let root = Host::new();
+    let socket = cluster.server.ready["control"].as_str().unwrap();
+    let admin = |args: &[&str]| {
+        let output = root.run(&[&["admin"], args, &["--control", socket]].concat());
+        assert!(output.status.success(), "{args:?}: {}", said(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(Host::new().join(admin(&["invite", "web-1"]).trim())["name"], "web-1");
+    let by_hand = Host::new();
+    let request = by_hand.path("request");
+    let asked = by_hand.run(&["join", "--request", "--label", "web-2"]);
+    fs::write(&request, asked.stdout).unwrap();
+    let grant = by_hand.path("grant");
+    fs::write(&grant, admin(&["admit", request.to_str().unwrap()])).unwrap();
+    let joined = by_hand.run(&["join", "--grant", grant.to_str().unwrap()]);
+    assert!(joined.status.success(), "{}", said(&joined));
+    assert!(!root.path("cluster.toml").exists(), "it trusts nobody for that");
+}

@@ -21,8 +21,9 @@ use crate::local::Failure;
 use crate::options::Options;
 use crate::places::Daemon;
 use crate::server_control::{ask, ask_at_leisure, ask_sealed};
+use crate::text::Blob;
 use cistern_credentials::Places;
-use cistern_trust::Pinned;
+use cistern_trust::{ClusterKey, Pinned};
 use clap::Args;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -88,18 +89,30 @@ impl Control {
     }
 }
 
-/// The cluster that this operator's key belongs to.
+/// The cluster that this user trusts.
 ///
 /// # Errors
-/// There is none, or a file cannot be used.
-fn cluster() -> Result<Pinned, Failure> {
-    let none = || {
-        let what =
-            "this user trusts no cluster, so it cannot name servers to others: be the user for whom `cisternd init` made an operator's key";
-        Failure::new("NO_CLUSTER", EXIT_FAILED, what)
+/// A file cannot be used.
+fn own_cluster() -> Result<Option<Pinned>, Failure> {
+    Ok(match Places::of_this_process(None).find()? {
+        Some(found) => found.place.cluster()?,
+        None => None,
+    })
+}
+
+/// The cluster whose servers a host is to be told: the user's own, else that of the server that was asked, which whoever may open its socket believes.
+///
+/// # Errors
+/// There is none.
+fn cluster(own: Option<Pinned>, answer: &Value) -> Result<Pinned, Failure> {
+    let none =
+        || Failure::new("NO_CLUSTER", EXIT_FAILED, "neither this user nor the server belongs to a cluster: `cisternd init` makes one");
+    let told = || {
+        let bytes = |name: &str| serde_json::from_value::<Blob>(answer["cluster"][name].clone()).ok().map(|blob| blob.0);
+        let key = ClusterKey::from_array(bytes("key")?.try_into().ok()?);
+        Pinned::new(key, &bytes("roster")?).ok()
     };
-    let found = Places::of_this_process(None).find()?.ok_or_else(none)?;
-    found.place.cluster()?.ok_or_else(none)
+    own.or_else(told).ok_or_else(none)
 }
 
 fn text(value: &Value) -> String {

@@ -27,7 +27,7 @@ pub(super) fn answer(server: &mut Server, now: Instant, request: ControlRequest)
             let rights = all_rights(&rights)?;
             let new = NewInvite { id, secret, name: name.clone().into_bytes(), operator, rights, uses, within_s };
             let (expires_s, batch) = server.invite(now, new).map_err(|status| not_made(&name, status))?;
-            Ok((json!({ "id": id.to_string(), "expires_s": expires_s }), Some(batch)))
+            Ok((json!({ "id": id.to_string(), "expires_s": expires_s, "cluster": cluster(server) }), Some(batch)))
         }
         ControlRequest::Invites {} => {
             let rows: Vec<Value> = server.invites().map(|(id, record)| row(id, record)).collect();
@@ -44,10 +44,16 @@ pub(super) fn answer(server: &mut Server, now: Instant, request: ControlRequest)
             let joined = server.admit_key(now, name.as_bytes(), key, operator, &rights);
             let joined = joined.map_err(|status| taken(server, &name, status).unwrap_or_else(|| not_made(&name, status)))?;
             let name = server.principal(joined.principal).map(|record| Text(record.name.to_vec()));
-            Ok((json!({ "number": joined.principal.0, "name": name }), Some(joined.batch)))
+            Ok((json!({ "number": joined.principal.0, "name": name, "cluster": cluster(server) }), Some(joined.batch)))
         }
         other => Err(Failure::usage(format!("{other:?} is not answered here"))),
     }
+}
+
+/// The cluster and its servers, for a host that is to trust them.
+fn cluster(server: &Server) -> Option<Value> {
+    let blob = |bytes: &[u8]| Blob(bytes.to_vec());
+    server.roster().map(|roster| json!({ "key": blob(&roster.cluster), "roster": blob(&roster.signed) }))
 }
 
 fn exactly<const N: usize>(blob: &Blob, what: &str) -> Result<[u8; N], Failure> {

@@ -41,6 +41,12 @@ impl Server {
         self.step(now, |server| server.roster = Some(Box::new(roster)));
     }
 
+    /// The roster that is told, if there is one.
+    #[must_use]
+    pub fn roster(&self) -> Option<&ServerRoster> {
+        self.roster.as_deref()
+    }
+
     /// The secret that OPEN names; that of zeros is none, and needs no invite.
     pub(crate) fn secret_of(&mut self, psk_id: [u8; 8]) -> Option<Psk> {
         match invite_of(psk_id) {

@@ -1,7 +1,7 @@
 //! `cistern admin admit`: admits a host whose request was carried by hand.
 
 use super::grant::realm_and_rights;
-use super::{Control, OPERATOR, cluster};
+use super::{Control, OPERATOR, cluster, own_cluster};
 use crate::commands::{Run, read_local};
 use crate::ctx::Ctx;
 use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE};
@@ -55,7 +55,7 @@ impl Run for AdmitHost {
         };
         let text = String::from_utf8(read_local(&self.request)?).map_err(|_| bad(&"it is no text"))?;
         let request = Request::from_text(&text).map_err(|e| bad(&format_args!("it {e}")))?;
-        let pinned = cluster()?;
+        let own = own_cluster()?;
         let name = self.name.as_ref().unwrap_or(&request.label);
         let key = Blob(request.key.as_bytes().to_vec());
         let asked = json!({ "op": "admit", "name": name.as_str(), "key": key, "operator": self.operator, "rights": self.rights });
@@ -63,7 +63,7 @@ impl Run for AdmitHost {
         let answer = || Failure::new("INTERNAL", EXIT_SOFTWARE, format!("the server's answer is none: {admitted}"));
         let principal = admitted["number"].as_u64().and_then(|number| u32::try_from(number).ok()).ok_or_else(answer)?;
         let name: Name = admitted["name"].as_str().and_then(|name| name.parse().ok()).ok_or_else(answer)?;
-        let grant = Grant { key: request.key, principal, name, pinned };
+        let grant = Grant { key: request.key, principal, name, pinned: cluster(own, &admitted)? };
         let line = grant.to_text();
         let [asked, granted] = [&text, &*line].map(|text| Fingerprint::of(text).to_string());
         let shown = json!({ "grant": *line, "name": grant.name.to_string(), "principal": principal, "request_fingerprint": asked, "fingerprint": granted });

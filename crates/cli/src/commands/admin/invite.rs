@@ -3,7 +3,7 @@
 //! Decides: that the secret is drawn here, from the system's random source, and is shown in the line alone.
 
 use super::grant::realm_and_rights;
-use super::{Control, OPERATOR, cluster, label};
+use super::{Control, OPERATOR, cluster, label, own_cluster};
 use crate::commands::Run;
 use crate::commands::key::random;
 use crate::ctx::Ctx;
@@ -74,7 +74,7 @@ impl Run for InviteHost {
             let withdrawn = self.server.ask(ctx, &json!({ "op": "withdraw_invite", "name": name.as_str() }))?;
             return ctx.print_with(&withdrawn, || format!("{} withdrawn", withdrawn["withdrawn"]));
         }
-        let cluster = cluster()?;
+        let own = own_cluster()?;
         let drawn = random().map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string()))?;
         let (id, secret) = (drawn.first_chunk().copied().unwrap_or_default(), drawn.last_chunk().copied().unwrap_or_default());
         let asked = json!({
@@ -89,7 +89,8 @@ impl Run for InviteHost {
         });
         let made = self.server.ask(ctx, &asked)?;
         let expires_s = made["expires_s"].as_u64().and_then(|s| u32::try_from(s).ok()).unwrap_or(u32::MAX);
-        let invite = Invite { servers: servers(&cluster), id: InviteId(id), secret: InviteSecret::from_array(secret), expires_s };
+        let invite =
+            Invite { servers: servers(&cluster(own, &made)?), id: InviteId(id), secret: InviteSecret::from_array(secret), expires_s };
         let line = invite.to_text();
         let shown = json!({ "invite": *line, "id": made["id"], "expires_s": expires_s });
         ctx.print_with(&shown, || line.to_string())?;
