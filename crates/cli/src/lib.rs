@@ -36,6 +36,7 @@ mod overview;
 mod places;
 mod rosters;
 mod server_control;
+mod service_manager;
 mod settings;
 mod show;
 mod signals;

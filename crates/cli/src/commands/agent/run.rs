@@ -23,7 +23,7 @@ use crate::options::Options;
 use crate::places::{Daemon, make_above};
 use crate::settings::{self, SettingRow, tell_changes};
 use crate::signals::{End, wait_for};
-use crate::{logging, show};
+use crate::{logging, service_manager, show};
 use cistern_client::{Address, Client, IdlePolicy};
 use cistern_driver::control::{GAVE_WAY, Places};
 use clap::{Args, ValueEnum};
@@ -164,6 +164,7 @@ impl From<Idle> for IdlePolicy {
 }
 
 fn announce(args: &RunAgent, json: bool, client: &Client, socket: &Path, http: Option<(SocketAddr, &Path)>) -> Result<(), Failure> {
+    service_manager::ready();
     let identity = client.identity();
     if json {
         // A path that is not UTF-8 is shown as well as JSON can; who chose it knows it.

@@ -1,7 +1,7 @@
-//! Where the server is found, as its log or a line of JSON says it.
+//! Where the server is found, as its log or a line of JSON says it; and the service manager is told that it serves.
 
 use crate::local::Failure;
-use crate::show;
+use crate::{service_manager, show};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,6 +24,7 @@ impl Announcement {
     /// # Errors
     /// Standard output cannot be written.
     pub(super) fn tell(self) -> Result<(), Failure> {
+        service_manager::ready();
         let Self { json, listen, http, control, key, group } = self;
         if json {
             // A path that is not UTF-8 is shown as well as JSON can; who chose it knows it.
