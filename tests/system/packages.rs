@@ -101,7 +101,7 @@ fn packages_are_built_installed_used_and_removed() {
     }
     let unit = fs::read_to_string(root.join("lib/systemd/system/cisternd.service")).unwrap();
     assert!(unit.contains("ExecStart=/usr/bin/cisternd ") && !unit.contains("/usr/local"), "{unit}");
-    assert_eq!(fs::metadata(root.join("var/lib/cistern")).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(fs::metadata(root.join("var/lib/cistern")).unwrap().permissions().mode() & 0o777, 0o710);
     let version = ok(Command::new(root.join("usr/bin/cistern")).arg("--version"));
     let declared = ok(Command::new("dpkg-deb").args(["--field", named[0], "Version"]));
     assert!(version.starts_with(&format!("cistern {} ", declared.trim())), "{version}");
