@@ -16,3 +16,4 @@ mod peers;
 mod places;
 mod sizes;
 mod standstill;
+mod two_hosts;
