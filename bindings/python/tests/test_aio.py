@@ -1,10 +1,12 @@
 """The client for asyncio, with real processes."""
 
 import asyncio
+import inspect
 import unittest
+from typing import Any
 
 import cistern
-from cistern import aio
+from cistern import aio, client
 from world import ONE, PATIENCE, TWO, evict, path
 
 
@@ -79,6 +81,21 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
             self.assertEqual((first.what, change.what), ("certain", "changed"))
             await self.other.rmdir(group)
             self.assertEqual([change.what async for change in changes][-1], "gone")
+
+
+class Alike(unittest.TestCase):
+    def test_both_clients_have_the_same_methods_with_the_same_parameters(self) -> None:
+        def methods(of: type) -> dict[str, list[tuple[str, Any, Any]]]:
+            public = [(name, method) for name, method in inspect.getmembers(of, inspect.isfunction) if not name.startswith("_")]
+            # Of waits asyncio has time-outs of its own; its client is connected by a method.
+            return {
+                name: [(each.name, each.kind, each.default) for each in inspect.signature(method).parameters.values() if each.name != "timeout"]
+                for name, method in public
+                if name != "connect"
+            }
+
+        for name in ("Client", "Lock", "Watch", "Member", "NamedLease", "Leadership", "Item", "Entered", "Run"):
+            self.assertEqual(methods(getattr(client, name)), methods(getattr(aio, name)), name)
 
 
 if __name__ == "__main__":
