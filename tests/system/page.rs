@@ -4,10 +4,13 @@ use crate::metrics::exchange;
 use crate::relay::Relay;
 use cistern_testkit::{Agent, Server, eventually, said};
 use serde_json::{Value, json};
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
+use std::time::Duration;
 
 fn with_page(names: &[&str]) -> (Server, SocketAddr) {
     let server = Server::with(&[&["--lease", "1s", "--http", "0"], names].concat());
@@ -171,49 +174,87 @@ fn a_browser_shows_the_page_and_takes_names_as_text() {
     picture(browser, Path::new(&dir), profile.path());
 }
 
-/// A day in the life of a server, photographed in light, dark, and on a phone.
+/// A minute in the life of a server, photographed in light, dark, and on a phone.
 fn picture(browser: &str, dir: &Path, profile: &Path) {
     let (server, address) = with_page(&["--http-names"]);
     let relay = Relay::start(server.address);
     let mut agents: Vec<Agent> = ["web1", "web2", "db1"].map(|label| Agent::start(&server, label)).into();
     let lost = Agent::by(&server, relay.address, "batch7");
     agents[0].ok(json!({ "op": "mkdir", "path": "/jobs", "mode": "0755" }));
-    for path in ["/jobs/nightly", "/jobs/reindex", "/leader"] {
+    for path in ["/jobs/nightly", "/jobs/reindex", "/jobs/progress", "/leader"] {
         agents[0].put(path, "");
     }
-    let mut held = lost.line();
-    held.lock("/jobs/nightly");
-    let mut leader = agents[2].line();
+    let (mut leader, mut reindex) = (agents[2].line(), agents[0].line());
     leader.lock("/leader");
-    let mut next = agents[1].line();
-    let waiter = thread::spawn(move || (next.lock("/jobs/nightly"), next));
-    eventually("web2 waits", || (server.count("waiting") == 1).then_some(()));
-    relay.cut();
-    let _next = waiter.join().unwrap();
-    let mut reindex = agents[0].line();
     reindex.lock("/jobs/reindex");
     let mut standby = agents[1].line();
     let _standby = thread::spawn(move || standby.lock("/leader"));
     eventually("web2 waits for the leader", || (server.count("waiting") == 1).then_some(()));
-    let (mut busy, is_over) = (agents[0].line(), std::sync::atomic::AtomicBool::new(false));
+    let is_over = AtomicBool::new(false);
+    let goes_on = || !is_over.load(Relaxed);
     thread::scope(|scope| {
+        for (agent, pause_ms) in agents.iter().zip([9, 14, 23]) {
+            let mut line = agent.line();
+            scope.spawn(move || {
+                for n in (1..).take_while(|_| goes_on()) {
+                    line.put("/jobs/progress", &n.to_string());
+                    // Now and then it has more to do.
+                    thread::sleep(Duration::from_millis(if n / 300 % 3 == 1 { pause_ms / 3 } else { pause_ms }));
+                }
+            });
+        }
         scope.spawn(|| {
-            for n in (0..).take_while(|_| !is_over.load(std::sync::atomic::Ordering::Relaxed)) {
-                busy.put("/jobs/reindex", &n.to_string());
+            while goes_on() {
+                relay.heal();
+                let (mut first, mut next) = (lost.line(), agents[1].line());
+                first.lock("/jobs/nightly");
+                thread::sleep(Duration::from_secs(3));
+                relay.cut();
+                let (hold, _) = next.lock("/jobs/nightly");
+                thread::sleep(Duration::from_secs(9));
+                next.unlock(hold);
             }
         });
-        photographs(browser, address, dir, profile);
-        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        photographs(browser, a_second_later(address), dir, profile);
+        is_over.store(true, Relaxed);
     });
+}
+
+/// The server's page, whose looks are answered a second later: while a browser that photographs waits for an answer its own clock stands still, and else
+/// it does not wait. So its seconds are the server's.
+fn a_second_later(server: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let answer = move |mut browser: TcpStream| {
+        let mut asked = Vec::new();
+        while !asked.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            match browser.read(&mut byte) {
+                Ok(1) => asked.push(byte[0]),
+                _ => return,
+            }
+        }
+        if asked.starts_with(b"GET /overview.json ") {
+            thread::sleep(Duration::from_secs(1));
+        }
+        // The browser may have gone.
+        let _ = browser.write_all(exchange(server, &asked).as_bytes());
+    };
+    thread::spawn(move || {
+        for browser in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || answer(browser));
+        }
+    });
+    address
 }
 
 fn photographs(browser: &str, address: SocketAddr, dir: &Path, profile: &Path) {
     for (name, more) in [
-        ("page-light.png", &["--window-size=1100,1250"][..]),
-        ("page-dark.png", &["--window-size=1100,1250", "--blink-settings=preferredColorScheme=0"]),
-        ("page-phone.png", &["--window-size=390,1400"]),
+        ("page-light.png", &["--window-size=1100,1200"][..]),
+        ("page-dark.png", &["--window-size=1100,1200", "--blink-settings=preferredColorScheme=0"]),
+        ("page-phone.png", &["--window-size=390,1900"]),
     ] {
         let file = format!("--screenshot={}", dir.join(name).display());
-        browse(browser, address, profile, &[&[file.as_str()], more].concat());
+        browse(browser, address, profile, &[&[file.as_str(), "--virtual-time-budget=45000"], more].concat());
     }
 }

@@ -4,6 +4,8 @@
 const EVERY_MS = 1000;
 const PATIENCE_MS = 8000;
 const POINTS = 120;
+// A chart is as wide as this many until there are more.
+const POINTS_LEAST = 30;
 
 const $ = (id) => document.getElementById(id);
 
@@ -100,8 +102,8 @@ function showHead(o) {
 function showTotals(o) {
   const t = o.totals;
   const tiles = [
-    ["sessions", t.sessions], ["timing out", t.timing_out, t.timing_out > 0 ? "warn" : ""], ["locks held", t.locks],
-    ["waiting", t.waiting], ["demands", t.demands], ["ephemeral files", t.ephemerals], ["named leases", t.named_leases], ["files", t.objects],
+    ["sessions", t.sessions], ["timing out", t.timing_out, t.timing_out > 0 ? "warn" : ""], ["locks, caches", t.locks],
+    ["waiting", t.waiting], ["cache demands", t.demands], ["ephemeral", t.ephemerals], ["named leases", t.named_leases], ["files", t.objects],
   ];
   const list = $("totals");
   while (list.children.length < tiles.length) {
@@ -147,7 +149,7 @@ function draw(chart) {
     chart.now = make("b");
     title.append(make("span", "", chart.title), chart.now);
     const svg = document.createElementNS(SVG, "svg");
-    svg.setAttribute("viewBox", `0 0 ${POINTS - 1} 40`);
+    chart.svg = svg;
     svg.setAttribute("preserveAspectRatio", "none");
     svg.setAttribute("role", "img");
     svg.setAttribute("aria-label", chart.title);
@@ -163,10 +165,12 @@ function draw(chart) {
   const last = chart.points[chart.points.length - 1];
   setText(chart.now, last === null || last === undefined ? "–" : chart.text(last));
   setText(chart.most, known.length ? `most ${chart.text(most)} in ${chart.points.length} s` : "nothing yet");
-  const from = POINTS - chart.points.length;
+  const wide = Math.max(POINTS_LEAST, chart.points.length);
+  const from = wide - chart.points.length;
   const line = chart.points.map((value, at) => `${from + at},${(39 - (most > 0 ? ((value || 0) / most) * 37 : 0)).toFixed(1)}`);
   chart.curve.setAttribute("points", line.join(" "));
-  chart.area.setAttribute("points", line.length ? `${from},40 ${line.join(" ")} ${POINTS - 1},40` : "");
+  chart.area.setAttribute("points", line.length ? `${from},40 ${line.join(" ")} ${wide - 1},40` : "");
+  chart.svg.setAttribute("viewBox", `0 0 ${wide - 1} 40`);
 }
 
 let before = null;
@@ -206,12 +210,14 @@ function showFailovers(list) {
     let card = box.children[at];
     if (!card) {
       card = make("div", "failover");
-      card.append(make("h3"), make("progress"), make("ol"));
+      const title = make("h3");
+      title.append(make("span", "name"), make("small", "soft"));
+      card.append(title, make("progress"), make("ol"));
       box.append(card);
     }
     const [title, bar, ladder] = card.children;
-    setText(title, `${who(f)}, ${span(f.ago_ms)} ago`);
-    setClass(title, "name");
+    setText(title.children[0], who(f));
+    setText(title.children[1], `${span(f.ago_ms)} ago`);
     bar.hidden = f.end !== null;
     bar.max = Math.max(1, f.wait_ms);
     bar.value = Math.min(f.ago_ms, f.wait_ms);
