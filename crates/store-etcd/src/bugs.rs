@@ -26,6 +26,8 @@ pub enum Bug {
     JournalNotCompared,
     /// Answers of another cluster are believed.
     ClusterNotCompared,
+    /// A range of deletes leaves its last key.
+    RangeTooShort,
 }
 
 impl Bug {
@@ -41,6 +43,7 @@ impl Bug {
         Self::JournalLoadedOver,
         Self::JournalNotCompared,
         Self::ClusterNotCompared,
+        Self::RangeTooShort,
     ];
 }
 

@@ -64,10 +64,15 @@ impl Keyspace {
         self.key(b"d/")
     }
 
+    /// Length of that.
+    pub(crate) const fn data_len(&self) -> usize {
+        self.prefix.len() + b"d/".len()
+    }
+
     /// Where a key of the server is.
     #[must_use]
     pub fn of(&self, key: &Key) -> Bytes {
-        let mut bytes = Vec::with_capacity(self.prefix.len() + 2 + key.encoded_len());
+        let mut bytes = Vec::with_capacity(self.data_len() + key.encoded_len());
         bytes.extend_from_slice(self.prefix.as_bytes());
         bytes.extend_from_slice(b"d/");
         key.put(&mut bytes);
@@ -82,7 +87,6 @@ impl fmt::Display for Keyspace {
 }
 
 /// The first key after all that begin so.
-#[cfg(any(feature = "client", test))]
 pub(crate) fn end_of(prefix: &[u8]) -> Bytes {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {

@@ -15,7 +15,7 @@
 
 use crate::bugs::{self, Bug};
 use crate::chunk::{Group, from_part, gather, to_part};
-use crate::record::{Identity, Journal, Keyspace, Sequence};
+use crate::record::{Identity, Journal, Keyspace, Sequence, end_of};
 use crate::txn::{Answer, Compare, Entry, Header, Op, Outcome, Txn};
 use bytes::Bytes;
 use cistern_server::store::{Batch, BatchId};
@@ -328,7 +328,11 @@ impl Sequencer {
                     Some((Kind::Fetch, Txn { then, ..Txn::default() }))
                 }
                 None => {
-                    self.moves.push_back(Move { ops: vec![Op::Clear(keys.journals())], raises: Some(None), done: None });
+                    self.moves.push_back(Move {
+                        ops: vec![Op::Clear(keys.journals(), end_of(&keys.journals()))],
+                        raises: Some(None),
+                        done: None,
+                    });
                     self.write()
                 }
             },

@@ -20,8 +20,8 @@ pub enum Op {
     Put(Bytes, Bytes),
     /// Deletes a key, if it is there.
     Delete(Bytes),
-    /// Deletes every key that begins so.
-    Clear(Bytes),
+    /// Deletes every key from the first one on that is before the second.
+    Clear(Bytes, Bytes),
     /// Reads a key → [`Answer::found`].
     Get(Bytes),
     /// Reads whether any key begins so: its first key → [`Answer::found`].

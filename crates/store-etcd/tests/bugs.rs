@@ -42,4 +42,5 @@ tests! {
     journal_loaded_over: JournalLoadedOver, "what was loaded is no prefix of what was executed";
     journal_not_compared: JournalNotCompared, "written under a former fence";
     cluster_not_compared: ClusterNotCompared, "serves a restored etcd";
+    range_too_short: RangeTooShort, "told to be durable, and not what is there";
 }

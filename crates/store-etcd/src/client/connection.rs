@@ -246,7 +246,7 @@ fn request(txn: &Txn) -> etcd::Txn {
     let op = |op: &Op| match op {
         Op::Put(key, value) => etcd::TxnOp::put(&key[..], &value[..], None),
         Op::Delete(key) => etcd::TxnOp::delete(&key[..], None),
-        Op::Clear(prefix) => etcd::TxnOp::delete(&prefix[..], Some(etcd::DeleteOptions::new().with_range(&end_of(prefix)[..]))),
+        Op::Clear(from, to) => etcd::TxnOp::delete(&from[..], Some(etcd::DeleteOptions::new().with_range(&to[..]))),
         Op::Get(key) => etcd::TxnOp::get(&key[..], None),
         Op::Any(prefix) => {
             let options = GetOptions::new().with_range(&end_of(prefix)[..]).with_limit(1).with_keys_only();

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use cistern_server::store::{Batch, Key};
 use cistern_store_etcd::{Answer, Compare, Entry, Event, Header, Identity, Keyspace, Op, Outcome, Reason, Sequencer, Txn};
-use cistern_wire::{ObjectId, StoreId};
+use cistern_wire::{ObjectId, SessionId, StoreId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -49,6 +49,7 @@ impl Etcd {
         let ops = if succeeded { &txn.then } else { &txn.otherwise };
         let mut found = Vec::new();
         let mut touched = std::collections::BTreeSet::new();
+        let cleared = |key: &Bytes| ops.iter().any(|op| matches!(op, Op::Clear(from, to) if (from..to).contains(&key)));
         let next = self.revision + 1;
         for op in ops {
             match op {
@@ -58,17 +59,17 @@ impl Etcd {
                     found.push(first.map(|at| at.1.clone()));
                 }
                 Op::Put(key, value) => {
-                    assert!(touched.insert(key.clone()), "a key twice in one transaction");
+                    assert!(touched.insert(key.clone()) && !cleared(key), "a key twice in one transaction");
                     self.values.insert(key.clone(), Entry { value: value.clone(), revision: next });
                     self.revision = next;
                 }
                 Op::Delete(key) => {
-                    assert!(touched.insert(key.clone()), "a key twice in one transaction");
+                    assert!(touched.insert(key.clone()) && !cleared(key), "a key twice in one transaction");
                     self.revision = if self.values.remove(key).is_some() { next } else { self.revision };
                 }
-                Op::Clear(prefix) => {
+                Op::Clear(from, to) => {
                     let before = self.values.len();
-                    self.values.retain(|key, _| !key.starts_with(prefix));
+                    self.values.retain(|key, _| !(from..to).contains(&key));
                     self.revision = if self.values.len() < before { next } else { self.revision };
                 }
             }
@@ -197,9 +198,17 @@ impl World {
         let many = if self.chance(12) { 100 + self.pick(200) } else { self.pick(3) };
         let from = self.pick(40);
         let mut writes = vec![(Key::Object(ObjectId(0)), Some(Bytes::from(format!("{life}.{id}"))))];
+        // What is written together, and deleted together: the blocks of a file, the outcomes of a session, single objects.
+        let (kind, deletes) = (self.pick(3), self.chance(40));
         for n in from..from + many {
-            let value = self.chance(70).then(|| Bytes::from(format!("{life}.{id}.{n}")));
-            writes.push((Key::Object(ObjectId(1 + n as u64)), value));
+            let n = u16::try_from(n).unwrap();
+            let key = match kind {
+                0 => Key::Block(ObjectId(9), n.into()),
+                1 => Key::Outcome(SessionId(9), n),
+                _ => Key::Object(ObjectId(1 + u64::from(n))),
+            };
+            let value = (!deletes && self.chance(70)).then(|| Bytes::from(format!("{life}.{id}.{n}")));
+            writes.push((key, value));
         }
         for (key, value) in &writes {
             match value {
@@ -253,7 +262,7 @@ impl World {
     fn execute(&mut self, life: usize, txn: &Txn) -> Result<Answer, String> {
         let answer = self.etcd.execute(txn);
         let prefix = self.keys.data();
-        let is_data = |op: &Op| matches!(op, Op::Put(key, _) | Op::Delete(key) if key.starts_with(&prefix));
+        let is_data = |op: &Op| matches!(op, Op::Put(key, _) | Op::Delete(key) | Op::Clear(key, _) if key.starts_with(&prefix));
         if answer.succeeded && txn.then.iter().any(is_data) && !self.restored && !self.is_owner(life) {
             return Err("written under a former fence".to_owned());
         }

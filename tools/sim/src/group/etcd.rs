@@ -46,7 +46,7 @@ impl Etcd {
     /// Whether this writes what a server would load.
     pub(super) fn has_data(&self, txn: &Txn) -> bool {
         let prefix = self.keys.data();
-        txn.then.iter().any(|op| matches!(op, Op::Put(key, _) | Op::Delete(key) | Op::Clear(key) if key.starts_with(&prefix)))
+        txn.then.iter().any(|op| matches!(op, Op::Put(key, _) | Op::Delete(key) | Op::Clear(key, _) if key.starts_with(&prefix)))
     }
 
     /// Whether somebody takes the store by this, or is about to: looks at the owner, or writes it.
@@ -71,9 +71,9 @@ impl Etcd {
                     self.revision = next;
                 }
                 Op::Delete(key) => self.revision = if self.values.remove(key).is_some() { next } else { self.revision },
-                Op::Clear(prefix) => {
+                Op::Clear(from, to) => {
                     let before = self.values.len();
-                    self.values.retain(|key, _| !key.starts_with(prefix));
+                    self.values.retain(|key, _| !(from..to).contains(&key));
                     self.revision = if self.values.len() < before { next } else { self.revision };
                 }
             }
