@@ -31,6 +31,10 @@ const ANSWER_MAX: usize = 64 << 20;
 /// Entries of a page: records and entries of directories are short, so that a page stays below 1 MiB.
 const PAGE: usize = 1_000;
 
+/// What etcd says of a token that is older than its users and their rights; of it and of a wrong password by the status of what is malformed.
+const OLD_TOKEN: &str = "revision of auth store is old";
+const WRONG_PASSWORD: &str = "authentication failed";
+
 // gRPC's status codes.
 const INVALID_ARGUMENT: i32 = 3;
 const RESOURCE_EXHAUSTED: i32 = 8;
@@ -45,9 +49,16 @@ struct Member {
 }
 
 impl Member {
-    /// The connection, which is made when it is first needed.
-    async fn client(&self) -> Result<Client, Error> {
-        self.client.get_or_try_init(|| Client::connect([self.url.clone()], Some(self.options.clone()))).await.cloned()
+    /// Asks it by the connection, which is made when it is first needed. A token that was made before users or their rights have changed is
+    /// no longer taken, and the client asks for another one by itself only when it is told that its token is unknown.
+    async fn ask<T, F: Future<Output = Result<T, Error>>>(&self, call: impl FnOnce(Client) -> F) -> Result<T, Error> {
+        let connect = || Client::connect([self.url.clone()], Some(self.options.clone()));
+        let client = self.client.get_or_try_init(connect).await?;
+        let answer = call(client.clone()).await;
+        if answer.as_ref().is_err_and(|e| words(e).contains(OLD_TOKEN)) {
+            client.refresh_token().await?;
+        }
+        answer
     }
 }
 
@@ -110,10 +121,7 @@ impl Members {
         loop {
             if let Some(at) = next.next() {
                 let (member, call) = (Arc::clone(&self.members[at]), call.clone());
-                running.spawn(async move {
-                    let asked = async { call(member.client().await?).await };
-                    (at, timeout(limit, asked).await.unwrap_or_else(|_| Err(late(&member.url))))
-                });
+                running.spawn(async move { (at, timeout(limit, member.ask(call)).await.unwrap_or_else(|_| Err(late(&member.url)))) });
             }
             let answered = tokio::select! {
                 answered = running.join_next() => answered,
@@ -143,7 +151,7 @@ impl Members {
             self.ask(tries, move |client| async move { client.kv_client().max_decoding_message_size(ANSWER_MAX).txn(request).await });
         match asked.await {
             Ok(response) => answer(&response).map_or(Outcome::Unknown, Outcome::Answered),
-            Err(e) if code(&e) == Some(INVALID_ARGUMENT) => Outcome::Refused(words(&e)),
+            Err(e) if is_malformed(&e) => Outcome::Refused(words(&e)),
             Err(e) if is_no_space(&e) => Outcome::NoSpace,
             Err(_) => Outcome::Unknown,
         }
@@ -223,9 +231,14 @@ fn is_no_space(error: &Error) -> bool {
     code(error) == Some(RESOURCE_EXHAUSTED) && words(error).contains("database space exceeded")
 }
 
+/// Whether it can never be executed, whoever asks.
+fn is_malformed(error: &Error) -> bool {
+    code(error) == Some(INVALID_ARGUMENT) && [OLD_TOKEN, WRONG_PASSWORD].iter().all(|of_whom| !words(error).contains(of_whom))
+}
+
 /// Whether no other member says anything else.
 fn is_definite(error: &Error) -> bool {
-    code(error) == Some(INVALID_ARGUMENT) || is_no_space(error)
+    is_malformed(error) || is_no_space(error)
 }
 
 fn words(error: &Error) -> String {
