@@ -1,7 +1,7 @@
 //! A group of servers that share a store on etcd, each a process, and commands under their locks.
 
 use crate::group::free_names;
-use crate::{CISTERN, CISTERND, Daemon, Etcds, Process, ask, command, connect, eventually, said};
+use crate::{CISTERN, CISTERND, Daemon, Etcds, Place, Process, ask, command, connect, eventually, said};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::fs::{self, File};
@@ -14,6 +14,10 @@ pub struct ServerGroup {
     /// One process for each member; `None`: it was ended.
     pub servers: Vec<Option<Daemon>>,
     names: Vec<String>,
+    /// Where each of them is, and commands.
+    places: Vec<Place>,
+    outside: Place,
+    store: String,
     args: Vec<String>,
     is_sealed: bool,
     dir: TempDir,
@@ -22,21 +26,26 @@ pub struct ServerGroup {
 impl ServerGroup {
     /// So many servers, in clear, on loopback, at ports that are free, with a new store.
     pub fn start(etcds: &Etcds, count: usize, args: &[&str]) -> Self {
-        Self::of(etcds, count, false, args)
+        Self::of(etcds, vec![Place::default(); count], Place::default(), free_names(count), false, args)
     }
 
     /// The same, each with a key of its own, and commands with an operator's.
     pub fn sealed(etcds: &Etcds, count: usize, args: &[&str]) -> Self {
-        Self::of(etcds, count, true, args)
+        Self::of(etcds, vec![Place::default(); count], Place::default(), free_names(count), true, args)
     }
 
-    fn of(etcds: &Etcds, count: usize, is_sealed: bool, args: &[&str]) -> Self {
-        let (dir, names, store) = (tempfile::tempdir().unwrap(), free_names(count), etcds.store("group"));
-        let group = names.join(",");
+    /// In clear, on these hosts, by these names; commands are started in the place after them.
+    pub fn at(etcds: &Etcds, places: Vec<Place>, names: Vec<String>, outside: Place, args: &[&str]) -> Self {
+        Self::of(etcds, places, outside, names, false, args)
+    }
+
+    fn of(etcds: &Etcds, places: Vec<Place>, outside: Place, names: Vec<String>, is_sealed: bool, args: &[&str]) -> Self {
+        let (dir, count, store, group) = (tempfile::tempdir().unwrap(), names.len(), etcds.store("group"), names.join(","));
         let own: &[&str] = if is_sealed { &[] } else { &["--insecure"] };
         let own = [&["--json", "--store", &store, "--group", &group], own].concat();
         let args = own.iter().chain(args).map(ToString::to_string).collect();
-        let mut this = Self { servers: names.iter().map(|_| None).collect(), names, args, is_sealed, dir };
+        let servers = names.iter().map(|_| None).collect();
+        let mut this = Self { servers, names, places, outside, store: store.clone(), args, is_sealed, dir };
         this.init(0, &["--new-cluster", &store]);
         // Once more for all but the last: it makes no keys, and hands the roster with all of them out.
         (1..count).chain(0..count - 1).for_each(|server| this.init(server, &["--keys-only"]));
@@ -44,10 +53,16 @@ impl ServerGroup {
         this
     }
 
+    /// Their store, as commands name it.
+    pub fn store(&self) -> &str {
+        &self.store
+    }
+
     fn init(&self, server: usize, more: &[&str]) {
         let (state, own) = (self.state(server), self.credentials());
         let places = ["init", "--state", state.to_str().unwrap(), "--credentials", own.to_str().unwrap(), "--address", &self.names[server]];
-        let made = command(CISTERND, &[&places, more].concat()).output().unwrap();
+        let mut init = command(CISTERND, &[&places, more].concat());
+        let made = self.places[server].run(|| init.output()).unwrap();
         assert!(made.status.success(), "{}", said(&made));
     }
 
@@ -89,7 +104,7 @@ impl ServerGroup {
         let mut args = vec!["--me", &self.names[server], "--state", state.to_str().unwrap()];
         args.extend(self.args.iter().map(String::as_str));
         let log = File::options().append(true).create(true).open(self.log_file(server)).unwrap();
-        self.servers[server] = Some(Daemon::of(&crate::Place::default(), command(CISTERND, &args).stderr(log)));
+        self.servers[server] = Some(Daemon::of(&self.places[server], command(CISTERND, &args).stderr(log)));
     }
 
     /// A server's process.
@@ -158,7 +173,8 @@ impl ServerGroup {
 
     /// Runs `cistern`, which must succeed; gives what it printed.
     pub fn ok(&self, args: &[&str]) -> String {
-        let output = self.cistern(args).output().unwrap();
+        let mut command = self.cistern(args);
+        let output = self.outside.run(|| command.output()).unwrap();
         assert!(output.status.success(), "{args:?}: {}", said(&output));
         String::from_utf8(output.stdout).unwrap()
     }
@@ -169,7 +185,7 @@ impl ServerGroup {
         let _ = fs::remove_file(&trace);
         let script = format!("while :; do echo $CISTERN_TOKEN >> {}; sleep 0.02; done", trace.display());
         let mut lock = self.cistern(&["lock", path, "--", "sh", "-c", &script]);
-        let process = Process::spawn(lock.stdout(Stdio::null()).stderr(Stdio::null())).unwrap();
+        let process = Process::spawn_at(&self.outside, lock.stdout(Stdio::null()).stderr(Stdio::null())).unwrap();
         let holder = GroupHolder { process, trace };
         eventually("the command runs", || (holder.lines() > 0).then_some(()));
         holder

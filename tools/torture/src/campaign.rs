@@ -5,6 +5,7 @@
 //! Leaves to others: processes, the load (`worker`), the last judgement (`judge`).
 
 mod faults;
+mod group;
 
 use crate::judge::{self, Verdict};
 use crate::processes::{Place, Server, Worker, check, written};
@@ -68,7 +69,7 @@ impl Campaign {
         if let Some(captures) = &captures {
             std::fs::create_dir_all(captures).map_err(|e| format!("--pcap-dir {}: {e}", captures.display()))?;
         }
-        let place = Place { dir: dir.path().to_owned(), cisternd: programs.join("cisternd"), captures };
+        let place = Place { dir: dir.path().to_owned(), cisternd: programs.join("cisternd"), captures, ..Place::default() };
         if !place.cisternd.is_file() {
             return Err(format!(
                 "{} is missing: build it (cargo build --release), or name its directory with --programs",
@@ -253,7 +254,7 @@ impl Campaign {
             }
         }
         progress("judging");
-        let judged = judge::judge(&self.place.dir, &self.address, self.agents, self.users)?;
+        let judged = self.place.network.run(|| judge::judge(&self.place.dir, &self.address, self.agents, self.users))?;
         self.report.verdict = judged.0;
         self.report.violations.extend(judged.1);
         if let Some(server) = self.server.take() {
@@ -273,8 +274,9 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "{} files, {} changes answered, {} with unknown outcome; {} locks held for certain, {} counter steps under them; {} steps by compare-and-set",
-            verdict.lives, verdict.answered, verdict.unknown, verdict.holds, verdict.raised, verdict.stepped
+            "{} files, {} changes answered, {} with unknown outcome; {} locks held for certain, {} beats of holders, {} counter steps under \
+             them; {} steps by compare-and-set, {} reads",
+            verdict.lives, verdict.answered, verdict.unknown, verdict.holds, verdict.beats, verdict.raised, verdict.stepped, verdict.looks
         )?;
         for violation in &self.violations {
             writeln!(f, "MUST NOT BE: {violation}")?;

@@ -19,13 +19,15 @@ pub(crate) struct Verdict {
     pub(crate) answered: u64,
     pub(crate) unknown: u64,
     pub(crate) holds: u64,
+    pub(crate) beats: u64,
     pub(crate) raised: u64,
     pub(crate) stepped: u64,
+    pub(crate) looks: u64,
 }
 
 /// Judges a campaign that is over, except for its server; what was done, and what must not be.
 pub(crate) fn judge(dir: &Path, server: &str, agents: u8, users: u8) -> Result<(Verdict, Vec<String>), String> {
-    let client = Client::builder().insecure().server(server).label("judge").connect().map_err(|e| e.to_string())?;
+    let client = worker::client_of(server).label("judge").connect().map_err(|e| e.to_string())?;
     let (mut verdict, mut violations) = (Verdict::default(), Vec::new());
     for agent in 0..agents {
         for user in 0..users {
@@ -64,7 +66,7 @@ fn replay(records: &[Record], verdict: &mut Verdict) -> BTreeMap<u64, Life> {
                     of.seen(state);
                 }
             }
-            Record::Held(..) | Record::Certain(..) | Record::Raised(..) | Record::Trying(..) | Record::Stepped(..) => {}
+            _ => {}
         }
     }
     // What was begun and not answered: its worker was killed.
@@ -157,16 +159,16 @@ fn count(client: &Client, path: &str) -> Result<u64, String> {
 
 /// What the holders of locks have written, in the order in which they wrote it.
 fn locks(records: &[Record], finals: &[u64], verdict: &mut Verdict) -> Vec<String> {
-    let certain: BTreeSet<(u8, u64)> = records
+    let certain: BTreeSet<(u8, u64, u64)> = records
         .iter()
-        .filter_map(|record| if let Record::Certain(lock, token, _) = record { Some((*lock, *token)) } else { None })
+        .filter_map(|record| if let Record::Certain(lock, token, beat) = record { Some((*lock, *token, *beat)) } else { None })
         .collect();
     let mut wrong = Vec::new();
     for (lock, last) in (0..).zip(finals) {
         let (mut newest, mut acked, mut most) = (0, 0, 0);
         for record in records {
             match *record {
-                Record::Held(of, token, value) if of == lock && certain.contains(&(lock, token)) => {
+                Record::Held(of, token, value) if of == lock && certain.contains(&(lock, token, 0)) => {
                     verdict.holds += 1;
                     if token <= newest {
                         wrong.push(format!("lock {lock}: token {token} was shown after {newest}"));
@@ -181,6 +183,12 @@ fn locks(records: &[Record], finals: &[u64], verdict: &mut Verdict) -> Vec<Strin
                     }
                     newest = token;
                     most = most.max(value + 1);
+                }
+                Record::Beat(of, token, beat) if of == lock && certain.contains(&(lock, token, beat)) => {
+                    verdict.beats += 1;
+                    if token < newest {
+                        wrong.push(format!("lock {lock}: the holder of token {token} went on after {newest} had it"));
+                    }
                 }
                 Record::Raised(of, token, value) if of == lock => {
                     verdict.raised += 1;
@@ -204,6 +212,8 @@ fn tallies(records: &[Record], finals: &[u64], verdict: &mut Verdict) -> Vec<Str
     let mut wrong = Vec::new();
     for (tally, last) in (0..).zip(finals) {
         let (mut tried, mut stepped) = (BTreeSet::new(), BTreeSet::new());
+        // What every look from now on must see, since it was answered or seen; and that at the beginning of each look.
+        let (mut seen, mut looking) = (0, BTreeMap::new());
         for record in records {
             match *record {
                 Record::Trying(of, value, _) if of == tally => _ = tried.insert(value),
@@ -212,6 +222,19 @@ fn tallies(records: &[Record], finals: &[u64], verdict: &mut Verdict) -> Vec<Str
                     if !stepped.insert(value) {
                         wrong.push(format!("tally {tally}: two were told that they set it to {value}"));
                     }
+                    seen = seen.max(value);
+                }
+                Record::Looking(of, who, _) if of == tally => _ = looking.insert(who, seen),
+                Record::Looked(of, who, value) if of == tally => {
+                    verdict.looks += 1;
+                    let least = looking.remove(&who).unwrap_or_default();
+                    if value < least {
+                        wrong.push(format!("tally {tally}: read as {value}, after {least} was answered or read: a read of the past"));
+                    }
+                    if value > 0 && !tried.contains(&value) {
+                        wrong.push(format!("tally {tally}: read as {value}, which nobody has set"));
+                    }
+                    seen = seen.max(value);
                 }
                 _ => {}
             }
@@ -249,6 +272,11 @@ mod tests {
         assert!(judged(&sound, 1) > 0 && judged(&sound, 3) > 0, "in the end, too");
         let uncertain = [vec![Record::Held(0, 9, 0)], hold(5, 0).to_vec()].concat();
         assert_eq!(judged(&uncertain, 1), 0, "who was not certain any more says nothing");
+        let beat = |token, beat| vec![Record::Beat(0, token, beat), Record::Certain(0, token, beat)];
+        let (first, second) = (hold(5, 0).to_vec(), hold(9, 1).to_vec());
+        assert_eq!(judged(&[first.clone(), beat(5, 1), second.clone(), beat(9, 1)].concat(), 2), 0);
+        assert!(judged(&[first.clone(), second.clone(), beat(5, 1)].concat(), 2) > 0, "two at once");
+        assert_eq!(judged(&[first, second, vec![Record::Beat(0, 5, 1)]].concat(), 2), 0);
     }
 
     #[test]
@@ -261,6 +289,14 @@ mod tests {
         assert!(judged(&[step(1), step(1)].concat(), 1) > 0, "both from the same value");
         assert!(judged(&[step(1), step(2)].concat(), 1) > 0, "lost");
         assert!(judged(&step(1), 2) > 0, "made twice");
+        let look = |who, value| [Record::Looking(0, who, 0), Record::Looked(0, who, value)];
+        assert_eq!(judged(&[&step(1)[..], &look(7, 1), &step(2), &look(8, 2)].concat(), 2), 0);
+        let during = [Record::Looking(0, 7, 0), Record::Trying(0, 2, 2), Record::Stepped(0, 2, 2), Record::Looked(0, 7, 1)];
+        assert_eq!(judged(&[&step(1)[..], &during].concat(), 2), 0, "it began before that was answered");
+        assert!(judged(&[&step(1)[..], &step(2), &look(7, 1)].concat(), 2) > 0, "of the past");
+        let begun = [Record::Trying(0, 2, 2)];
+        assert!(judged(&[&step(1)[..], &begun, &look(7, 2), &look(8, 1)].concat(), 2) > 0, "seen by another one before");
+        assert!(judged(&[&step(1)[..], &look(7, 2)].concat(), 1) > 0, "of the future");
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! | `record` | the lines that workers write |
 //! | `judge` | what must hold of the records and of what the server shows in the end |
 //! | `campaign::faults` | calls of the system that fail, in the stead of kills |
+//! | `campaign::group` | what happens to a group of servers on etcd, in the stead of kills |
 //! | `images` | losses of power, at every write, sync and name of the store's files |
 //!
 //! Exit status: 0 if everything promised was kept, 1 if not (or nothing could be checked), 2 for a wrong command line.
@@ -97,6 +98,9 @@ enum Command {
     /// Lets calls of the system fail under a server and its agents, and checks what they promised
     #[command(after_help = FAULTS_EXAMPLES)]
     Faults(FaultsArgs),
+    /// Kills, stops and cuts off servers, members of etcd and hosts under a group of three, and checks what they promised
+    #[command(after_help = GROUP_EXAMPLES)]
+    Group(GroupArgs),
     /// An agent with its users; started by the torture itself
     #[command(hide = true)]
     Worker(worker::WorkerArgs),
@@ -147,12 +151,51 @@ struct FaultsArgs {
     json: bool,
 }
 
+const GROUP_EXAMPLES: &str = "\
+Examples:
+  cargo build --release --features etcd && cargo run --release -p cistern-torture -- group
+  cargo run --release -p cistern-torture -- group --duration 5m --seed 7 --json
+
+Needs root and the programs ip, nft and conntrack, for hosts that are network namespaces, and etcd (on Debian: apt-get install iproute2
+nftables conntrack etcd-server).
+
+What is checked, while servers, members of etcd, agents and hosts are killed, stopped, cut off, and hand over:
+  - all that `cistern-torture` checks without a command; the store once, in the end
+  - no holder of a lock goes on after another one has had it
+  - a read shows what was answered, or read by anybody, before it began, and nothing that nobody has asked for
+  - no server ends that was not killed
+
+Exit status:
+  0  all of it holds
+  1  something does not, the run could not go on, or nothing was checked
+  2  wrong usage";
+
+#[derive(clap::Args, Debug)]
+struct GroupArgs {
+    /// Time after which nothing happens any more; judging comes on top
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = cistern_text::duration)]
+    duration: Duration,
+    /// Seed for what happens to whom (printed at the end); random by default
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Number of agents
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
+    agents: u8,
+    /// Leave the records and the logs where they are, and say where, also when all is well
+    #[arg(long)]
+    keep: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
     let done = match &args.command {
         Some(Command::Worker(args)) => return worker::main(args),
         Some(Command::Images(args)) => images::run(args),
         Some(Command::Faults(args)) => faults(args),
+        Some(Command::Group(args)) => group(args),
         Some(Command::RecordedServer(args)) => images::serve(args).map(|()| true),
         Some(Command::RecordedOpening(args)) => images::open(args).map(|()| true),
         None => run(&args),
@@ -184,6 +227,18 @@ fn faults(args: &FaultsArgs) -> Result<bool, String> {
     let well = faults.campaign.violations.is_empty();
     let kept = (args.keep || !well).then(|| campaign.keep());
     report(&faults, kept, args.json)?;
+    Ok(well)
+}
+
+/// Users of each agent of a group.
+const GROUP_USERS: u8 = 3;
+
+fn group(args: &GroupArgs) -> Result<bool, String> {
+    let mut campaign = Campaign::new(seed(args.seed)?, args.agents, GROUP_USERS, 1, &programs(None)?, None)?;
+    let group = campaign.group(args.duration);
+    let well = group.campaign.violations.is_empty();
+    let kept = (args.keep || !well).then(|| campaign.keep());
+    report(&group, kept, args.json)?;
     Ok(well)
 }
 

@@ -4,7 +4,7 @@
 
 use crate::worker;
 use cistern_driver::ControlClient;
-use cistern_testkit::{PATIENCE, Process, without_settings};
+use cistern_testkit::{self as testkit, PATIENCE, Process, without_settings};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
@@ -16,7 +16,7 @@ use std::time::Duration;
 const LEASE: &str = "500ms";
 
 /// Where everything of a campaign is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Place {
     /// Records, logs, state directories, the store.
     pub(crate) dir: PathBuf,
@@ -24,12 +24,16 @@ pub(crate) struct Place {
     pub(crate) cisternd: PathBuf,
     /// Where the servers' captures go, if they are wanted.
     pub(crate) captures: Option<PathBuf>,
+    /// The name of the store, if it is not in that directory.
+    pub(crate) on_etcd: Option<String>,
+    /// The network in which workers are.
+    pub(crate) network: testkit::Place,
 }
 
 impl Place {
     /// The store.
     pub(crate) fn store(&self) -> PathBuf {
-        self.dir.join("store")
+        self.on_etcd.as_ref().map_or_else(|| self.dir.join("store"), PathBuf::from)
     }
 
     /// What servers say.
@@ -81,7 +85,7 @@ impl Server {
         command.arg("--store").arg(place.store()).arg("--state").arg(place.dir.join("server"));
         command.args(["--listen", address, "--lease", LEASE, "--json", "--insecure"]);
         without_settings(&mut command);
-        let mut process = spawn(&mut command, Stdio::piped(), place.log("server")?)?;
+        let mut process = spawn(place, &mut command, Stdio::piped(), place.log("server")?)?;
         let Some(line) = process.line() else { return wait(&mut process).map(Err) };
         let ready: Value = serde_json::from_str(&line).map_err(|_| format!("not what a server says when it is ready: {line}"))?;
         let text =
@@ -145,7 +149,7 @@ impl Worker {
         command.arg("worker").arg("--dir").arg(&place.dir).args(["--server", server]);
         command.args(["--agent", &agent.to_string(), "--users", &users.to_string(), "--seed", &seed.to_string()]);
         without_settings(&mut command);
-        Ok(Self { process: spawn(&mut command, Stdio::null(), place.log(&format!("w{agent}"))?)? })
+        Ok(Self { process: spawn(place, &mut command, Stdio::null(), place.log(&format!("w{agent}"))?)? })
     }
 
     /// Kills it, at once.
@@ -169,7 +173,7 @@ pub(crate) fn check(place: &Place) -> Result<Vec<String>, String> {
     let mut command = Command::new(&place.cisternd);
     command.arg("check").arg(place.store()).arg("--json");
     without_settings(&mut command);
-    let output = command.stdin(Stdio::null()).output().map_err(|e| format!("{}: {e}", place.cisternd.display()))?;
+    let output = place.network.run(|| command.stdin(Stdio::null()).output()).map_err(|e| format!("{}: {e}", place.cisternd.display()))?;
     let said = || format!("{} {}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).map_err(|_| format!("`cisternd check` said no JSON: {}", said()))?;
     let findings: Vec<String> = report["findings"].as_array().into_iter().flatten().map(ToString::to_string).collect();
@@ -180,8 +184,8 @@ pub(crate) fn check(place: &Place) -> Result<Vec<String>, String> {
     }
 }
 
-fn spawn(command: &mut Command, out: Stdio, log: File) -> Result<Process, String> {
-    Process::spawn(command.stdin(Stdio::null()).stdout(out).stderr(log))
+fn spawn(place: &Place, command: &mut Command, out: Stdio, log: File) -> Result<Process, String> {
+    Process::spawn_at(&place.network, command.stdin(Stdio::null()).stdout(out).stderr(log))
         .map_err(|e| format!("{}: {e}; --programs names another directory", Path::new(command.get_program()).display()))
 }
 

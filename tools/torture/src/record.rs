@@ -21,14 +21,20 @@ pub(crate) enum Record {
     Seen(u64, State),
     /// Under a lock that was certain: lock, token, the counter as it was read. In the file that all workers share.
     Held(u8, u64, u64),
-    /// The lock was still certain after that line was written: lock, token, and 0.
+    /// The lock was still certain after that line was written: lock, token, and the number of the beat; 0: `Held`.
     Certain(u8, u64, u64),
+    /// The holder goes on, under a lock that was certain: lock, token, and the number of the beat, from 1 on.
+    Beat(u8, u64, u64),
     /// A counter was raised to this under a lock with this token, and that was answered: lock, token, new value.
     Raised(u8, u64, u64),
     /// A tally is about to be set to this by compare-and-set: tally, new value, and the version that it was read in. Shared, too.
     Trying(u8, u64, u64),
     /// That was answered as done.
     Stepped(u8, u64, u64),
+    /// A tally is about to be read: tally, by whom, and 0.
+    Looking(u8, u64, u64),
+    /// It was read: tally, by whom, value.
+    Looked(u8, u64, u64),
 }
 
 impl fmt::Display for Record {
@@ -38,9 +44,12 @@ impl fmt::Display for Record {
             Self::End(life, answer) => write!(f, "end {life} {answer}"),
             Self::Seen(life, state) => write!(f, "seen {life} {} {}", state.names, state.contents),
             Self::Held(lock, token, value) => write!(f, "held {lock} {token} {value}"),
-            Self::Certain(lock, token, _) => write!(f, "certain {lock} {token} 0"),
+            Self::Certain(lock, token, beat) => write!(f, "certain {lock} {token} {beat}"),
+            Self::Beat(lock, token, beat) => write!(f, "beat {lock} {token} {beat}"),
             Self::Trying(tally, value, version) => write!(f, "trying {tally} {value} {version}"),
             Self::Stepped(tally, value, version) => write!(f, "stepped {tally} {value} {version}"),
+            Self::Looking(tally, who, _) => write!(f, "looking {tally} {who} 0"),
+            Self::Looked(tally, who, value) => write!(f, "looked {tally} {who} {value}"),
             Self::Raised(lock, token, value) => write!(f, "raised {lock} {token} {value}"),
         }
     }
@@ -63,7 +72,10 @@ impl Record {
                 Self::Seen(first.parse().ok()?, State { names: u8::try_from(names).ok()?, contents: u32::try_from(contents).ok()? })
             }
             "held" => two().and_then(|(token, value)| Some(Self::Held(first.parse().ok()?, token, value)))?,
-            "certain" => two().and_then(|(token, zero)| Some(Self::Certain(first.parse().ok()?, token, zero)))?,
+            "certain" => two().and_then(|(token, beat)| Some(Self::Certain(first.parse().ok()?, token, beat)))?,
+            "beat" => two().and_then(|(token, beat)| Some(Self::Beat(first.parse().ok()?, token, beat)))?,
+            "looking" => two().and_then(|(who, zero)| Some(Self::Looking(first.parse().ok()?, who, zero)))?,
+            "looked" => two().and_then(|(who, value)| Some(Self::Looked(first.parse().ok()?, who, value)))?,
             "trying" => two().and_then(|(value, version)| Some(Self::Trying(first.parse().ok()?, value, version)))?,
             "stepped" => two().and_then(|(value, version)| Some(Self::Stepped(first.parse().ok()?, value, version)))?,
             "raised" => two().and_then(|(token, value)| Some(Self::Raised(first.parse().ok()?, token, value)))?,
@@ -120,6 +132,9 @@ mod tests {
             Record::Seen(3, State { names: 4, contents: 9 }),
             Record::Held(1, 77, 5),
             Record::Certain(1, 77, 0),
+            Record::Beat(1, 77, 3),
+            Record::Looking(0, 258, 0),
+            Record::Looked(0, 258, 4),
             Record::Raised(1, 77, 6),
             Record::Trying(0, 5, 9),
             Record::Stepped(0, 5, 9),

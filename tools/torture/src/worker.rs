@@ -9,7 +9,7 @@
 
 use crate::life::{Answer, Life, NAMES, Op, State, letter};
 use crate::record::{Record, Records};
-use cistern_client::{Client, Config, ErrorKind};
+use cistern_client::{Builder, Client, Config, ErrorKind, Guard};
 use cistern_link::Rng;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -30,6 +30,10 @@ const OPS_MAX: u64 = 8;
 pub(crate) const TALLIES: u8 = 2;
 /// Of so many things that a user does one is to raise a counter, and one to step a tally.
 const SHARED_SHARE: u64 = 8;
+/// A holder goes on for up to so many beats, most holders for none.
+const BEATS_MAX: u64 = 40;
+/// Between two of them.
+const BEAT: Duration = Duration::from_millis(15);
 /// How long a lock is waited for: longer than a steal takes.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
 /// How long an operation may take: longer than a restart of the server with its grace.
@@ -40,7 +44,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The command line of a worker.
 #[derive(clap::Args, Debug)]
 pub(crate) struct WorkerArgs {
-    /// The server's address
+    /// The server's address, or those of a group, separated by commas
     #[arg(long)]
     pub(crate) server: String,
     /// The directory of the campaign
@@ -104,7 +108,7 @@ pub(crate) fn main(args: &WorkerArgs) -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::new().filter_or("CISTERN_LOG", "warn")).init();
     let label = format!("w{}", args.agent);
     let config = Config { give_up_after: GIVE_UP, ..Config::default() };
-    let builder = Client::builder().insecure().server(&args.server).label(&label).state_dir(args.dir.join(&label)).config(config);
+    let builder = client_of(&args.server).label(&label).state_dir(args.dir.join(&label)).config(config);
     let client = match builder.start() {
         Ok(client) => client,
         Err(e) => {
@@ -131,6 +135,11 @@ pub(crate) fn main(args: &WorkerArgs) -> ExitCode {
     if found.load(Ordering::Relaxed) { ExitCode::from(EXIT_VIOLATION) } else { ExitCode::SUCCESS }
 }
 
+/// A client of these servers, separated by commas.
+pub(crate) fn client_of(servers: &str) -> Builder {
+    servers.split(',').fold(Client::builder().insecure(), Builder::server)
+}
+
 fn end(found: &AtomicBool, name: &str, why: &str) {
     found.store(true, Ordering::Relaxed);
     let _ = writeln!(io::stderr(), "{name}: {why}");
@@ -138,6 +147,8 @@ fn end(found: &AtomicBool, name: &str, why: &str) {
 
 struct User {
     name: String,
+    /// Among the users of all agents.
+    number: u64,
     client: Client,
     rng: Rng,
     records: Records,
@@ -158,7 +169,8 @@ impl User {
         let next_life = begun.map_or(0, |last| last + 1);
         let rng = rng(args.seed, u64::from(number));
         let shared = Records::append_shared(&shared_records(&args.dir))?;
-        Ok(Self { name: name.to_owned(), client, rng, records, shared, dir: args.dir.clone(), next_life, made: None })
+        let number = u64::from(args.agent) << 8 | u64::from(number);
+        Ok(Self { name: name.to_owned(), number, client, rng, records, shared, dir: args.dir.clone(), next_life, made: None })
     }
 
     /// Works until it is told to stop, or until somebody has found something.
@@ -329,7 +341,25 @@ impl User {
         if self.client.write(&counter, (value + 1).to_string()).guarded_by(&guard).wait().is_ok() {
             self.shared.write(Record::Raised(lock, guard.token().0, value + 1))?;
         }
+        self.beat(lock, &guard)?;
         Ok(None)
+    }
+
+    /// Goes on for a while, as long as the lock is certain, and writes that down: nobody else may have it meanwhile.
+    fn beat(&mut self, lock: u8, guard: &Guard) -> io::Result<()> {
+        let beats = if self.rng.below(4) == 0 { self.rng.below(BEATS_MAX) } else { 0 };
+        for beat in 1..=beats {
+            thread::sleep(BEAT);
+            if !guard.is_valid() {
+                break;
+            }
+            self.shared.write(Record::Beat(lock, guard.token().0, beat))?;
+            if !guard.is_valid() {
+                break;
+            }
+            self.shared.write(Record::Certain(lock, guard.token().0, beat))?;
+        }
+        Ok(())
     }
 
     /// Reads one of the tallies, and sets it to one more if nobody has changed it since.
@@ -340,8 +370,13 @@ impl User {
             thread::sleep(PAUSE);
             return Ok(None);
         }
+        self.shared.write(Record::Looking(tally, self.number, 0))?;
         let Ok(contents) = self.client.read(&path).wait() else { return Ok(None) };
         let Some(value) = number(&contents.bytes) else { return Ok(Some(format!("{path} has {:?}", contents.bytes))) };
+        self.shared.write(Record::Looked(tally, self.number, value))?;
+        if self.rng.below(3) == 0 {
+            return Ok(None);
+        }
         let version = contents.metadata.version();
         self.shared.write(Record::Trying(tally, value + 1, version.number))?;
         let stepped = self.client.write(&path, (value + 1).to_string()).if_version(version).wait();

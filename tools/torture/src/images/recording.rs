@@ -12,7 +12,7 @@ use crate::worker;
 use cistern_client::Client;
 use cistern_testkit::{PATIENCE, Process, without_settings};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub(super) fn record(dir: &Path, phase: Duration, seed: u64, tell: &dyn Fn(&str)
     let area = dir.join("area");
     fs::create_dir(&area).map_err(|e| format!("{}: {e}", area.display()))?;
     let mut replay = Replay::new(&area);
-    let place = Place { dir: dir.to_owned(), cisternd: PathBuf::new(), captures: None };
+    let place = Place { dir: dir.to_owned(), ..Place::default() };
     tell("recording a server under load");
     let (server, address) = serve(dir, &area, "127.0.0.1:0", 1)?;
     let workers = (0..AGENTS)
