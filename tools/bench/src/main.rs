@@ -96,10 +96,13 @@ struct Args {
     /// failover: lease periods (100 ms to 60 s)
     #[arg(long, global = true, value_name = "DURATION,...", value_delimiter = ',', default_values = ["100ms", "200ms", "500ms", "2s"], value_parser = lease_ms)]
     lease: Vec<u64>,
-    /// restart: agents, each with an address, a session and a lock (1 to 30000)
+    /// restart, group: agents, each with an address, a session and a lock (1 to 30000; group: 1000 at most)
     #[arg(long, global = true, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=30_000))]
     agents: u32,
-    /// durable, flease, peers: a directory on the disk to be measured
+    /// group: for so long a tenth of all datagrams is lost (1 s to 24 h)
+    #[arg(long, global = true, value_name = "DURATION", default_value = "10s", value_parser = loss)]
+    loss: Duration,
+    /// durable, flease, group, on-etcd, peers: a directory on the disk to be measured
     #[arg(long, global = true, value_name = "DIR", default_value = "/var/tmp")]
     dir: PathBuf,
     /// Write what each server under test sends and receives to DIR/server-1.pcap, ...; figures are then those of a server that captures
@@ -228,8 +231,8 @@ workloads! {
     Failover, free => |args, plan, progress| one(failover::run(&args.lease, plan, progress));
     /// A server that is killed and started again, until all of its agents have their locks again (P11)
     Restart, free => |args, plan, progress| one(restart::run(args.agents as usize, plan, progress));
-    /// Three servers on three etcds, where etcd is installed: who serves is killed, stopped, hands over; holders certain again, a new lock
-    Group, free => |args, plan, progress| one(takeover::run(&args.dir, (args.agents as usize).min(takeover::AGENTS_MAX), plan, progress));
+    /// Three servers on three etcds, where etcd is installed: who serves is killed, stopped, cut off, hands over; holders certain again, a new lock
+    Group, free => |args, plan, progress| group(args, plan, progress);
     /// Locks of a group without a server: messages, round trips, leases a second by groups and their size; beside a ZooKeeper ensemble
     Flease, free => |args, plan, progress| flease::run(&args.dir, plan, progress);
     /// Explicit renewals per request, beside the law (P8)
@@ -249,6 +252,11 @@ fn one(section: Result<Section, Trouble>) -> Result<Vec<Section>, Trouble> {
 fn round(text: &str) -> Result<Duration, String> {
     let span = cistern_text::duration(text)?;
     if (0.01..=60.0).contains(&span.as_secs_f64()) { Ok(span) } else { Err("must be 10 ms to 60 s".to_owned()) }
+}
+
+fn loss(text: &str) -> Result<Duration, String> {
+    let span = cistern_text::duration(text)?;
+    if (1.0..=86_400.0).contains(&span.as_secs_f64()) { Ok(span) } else { Err("must be 1 s to 24 h".to_owned()) }
 }
 
 fn lease_ms(text: &str) -> Result<u64, String> {
@@ -317,6 +325,16 @@ fn measure(workload: Workload, args: &Args, plan: &Plan, progress: &Progress) ->
     }
     let sections = workload.run(args, plan, progress)?;
     Ok(sections.into_iter().map(|section| Section { pinned: plan.cores.pinned.is_some(), ..section }).collect())
+}
+
+fn group(args: &Args, plan: &Plan, progress: &Progress) -> Result<Vec<Section>, Trouble> {
+    let agents = (args.agents as usize).min(takeover::AGENTS_MAX);
+    let mut section = takeover::run(&args.dir, agents, args.loss, plan, progress)?;
+    #[cfg(feature = "peers")]
+    peers::leaders_lost(&args.dir, plan, progress, &mut section)?;
+    #[cfg(not(feature = "peers"))]
+    section.notes.push("Built without the peers' clients (--features peers): not measured beside etcd and ZooKeeper.".to_owned());
+    Ok(vec![section])
 }
 
 #[cfg(feature = "peers")]

@@ -8,12 +8,13 @@
 //! Before it is measured each is asked the same until its rate no longer rises, for what a Java program has not compiled yet is slow.
 //! Leaves to others: starting them (`process`), asking each (`etcd`, `zookeeper`, `redis`), ours through its library (`library`) and by
 //! the generator of the other workloads (`ours`), sessions that only stay alive (`idle`), failovers (`failover`), our store on
-//! etcd (`on_etcd`, a workload of its own).
+//! etcd (`on_etcd`, a workload of its own), leaders that are killed (`leaders`, beside the workload of groups).
 
 mod asked;
 mod etcd;
 mod failover;
 mod idle;
+mod leaders;
 mod library;
 pub(crate) mod on_etcd;
 mod ours;
@@ -21,6 +22,7 @@ mod process;
 mod redis;
 mod zookeeper;
 
+pub(crate) use leaders::leaders_lost;
 pub(crate) use process::end_with;
 pub(crate) use zookeeper::ensemble;
 

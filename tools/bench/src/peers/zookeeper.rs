@@ -12,7 +12,8 @@ use super::{Ask, MANY, Service, ServiceRound};
 use crate::slot::WRITTEN;
 use crate::trouble::Trouble;
 use std::fs;
-use std::net::SocketAddr;
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
@@ -70,6 +71,16 @@ pub(crate) fn start(dir: &Path) -> Result<Result<Box<dyn Service>, String>, Trou
 
 /// Starts an ensemble; the inner error says why it is skipped.
 pub(crate) fn ensemble(dir: &Path) -> Result<Result<Box<dyn Service>, String>, Trouble> {
+    Ok(match nodes(dir)? {
+        Ok((processes, listen)) => Ok(connected(processes, listen.join(","))?),
+        Err(skipped) => Err(skipped),
+    })
+}
+
+/// The processes of an ensemble, and where each is asked.
+type Nodes3 = (Vec<Process>, Vec<String>);
+
+fn nodes(dir: &Path) -> Result<Result<Nodes3, String>, Trouble> {
     let (Some(java), true) = (program("java"), Path::new(JAR).is_file()) else {
         return Ok(Err(NONE.to_owned()));
     };
@@ -90,23 +101,66 @@ pub(crate) fn ensemble(dir: &Path) -> Result<Result<Box<dyn Service>, String>, T
         command.args(["-cp", JAR, ENSEMBLE_MAIN]).arg(dir.path().join("zoo.cfg")).current_dir(dir.path());
         processes.push(Process::start(command, dir, listens)?);
     }
-    let listens: Vec<String> = ports.chunks(3).map(|ports| ports[2].to_string()).collect();
-    Ok(Ok(connected(processes, listens.join(","))?))
+    Ok(Ok((processes, ports.chunks(3).map(|ports| ports[2].to_string()).collect())))
+}
+
+/// From the kill of an ensemble's leader until a lock is taken; the inner error says why it is skipped.
+pub(super) fn leader_lost(dir: &Path, longest: Duration) -> Result<Result<Duration, String>, Trouble> {
+    let (mut processes, listen) = match nodes(dir)? {
+        Ok(nodes) => nodes,
+        Err(skipped) => return Ok(Err(skipped)),
+    };
+    let wrong = |error: Error| Trouble::starting("taking a lock of ZooKeeper")(error);
+    let (runtime, all) = (asked::runtime()?, listen.join(","));
+    let own = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    let mut client = runtime.block_on(connect(&all)).map_err(wrong)?;
+    runtime.block_on(client.create("/before", b"", &own)).map_err(wrong)?;
+    let leader = listen.iter().position(|address| leads(address));
+    let leader = leader.ok_or(Trouble::Start { step: "looking for ZooKeeper's leader", why: "nobody leads".to_owned() })?;
+    drop(processes.remove(leader));
+    let begin = Instant::now();
+    runtime.block_on(async {
+        while begin.elapsed() < longest {
+            match client.create("/after", b"", &own).await {
+                // By a copy of it that was not answered.
+                Ok(_) | Err(Error::NodeExists) => return Ok(Ok(begin.elapsed())),
+                Err(Error::SessionExpired | Error::ClientClosed) => client = connect(&all).await.map_err(wrong)?,
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+        Err(Trouble::Silence { while_doing: "waiting for a lock of ZooKeeper", seconds: longest.as_secs() })
+    })
+}
+
+/// Whether the server that listens there says that it leads.
+fn leads(address: &str) -> bool {
+    let asked = || -> io::Result<String> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.write_all(b"srvr")?;
+        let mut said = String::new();
+        stream.read_to_string(&mut said).map(|_| said)
+    };
+    asked().is_ok_and(|said| said.contains("Mode: leader"))
+}
+
+/// A client of these servers, as soon as they have a leader.
+async fn connect(listens: &str) -> Result<Client, Error> {
+    let begin = Instant::now();
+    loop {
+        match Client::connect(listens).await {
+            Ok(client) => return Ok(client),
+            Err(error) if begin.elapsed() > ELECTION => return Err(error),
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
 }
 
 /// A client of these processes, and the nodes that it asks for.
 fn connected(processes: Vec<Process>, listens: String) -> Result<Box<dyn Service>, Trouble> {
     let runtime = asked::runtime()?;
     let opened = runtime.block_on(async {
-        let begin = Instant::now();
-        let client = loop {
-            match Client::connect(&listens).await {
-                Ok(client) => break client,
-                // They have no leader yet.
-                Err(error) if begin.elapsed() > ELECTION => return Err(error),
-                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-            }
-        };
+        let client = connect(&listens).await?;
         let lasting = CreateMode::Persistent.with_acls(Acls::anyone_all());
         for key in 0..MANY {
             client.create(&format!("/lock-{key}"), b"", &lasting).await?;
