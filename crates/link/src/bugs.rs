@@ -169,6 +169,10 @@ bugs! {
     S13 "S13",
     /// Keys are used however many records they have failed to open.
     S14 "S14",
+    /// A key phase is believed although its record does not open.
+    S15 "S15",
+    /// Where the key before and the next one may be meant, the next one is tried, and no other.
+    S16 "S16",
     /// The packet numbers of a session begin with 1, in both directions.
     U1 "U1",
     /// Ephemeral files go as soon as their session has failed.
@@ -203,6 +207,8 @@ bugs! {
     C5 "C5",
     /// The agent follows every hint of who serves.
     C6 "C6",
+    /// The grace of the second take-over counts from long ago: only that of the first is whole.
+    C7 "C7",
     /// The server acts on what comes from an address that is not proven for its session.
     A1 "A1",
     /// The agent takes datagrams of any address.
@@ -261,6 +267,10 @@ bugs! {
     R7 "R7",
     /// A lock guards a change although its object may not be read.
     R8 "R8",
+    /// An invite is spent in one transaction, and the key registered in the next.
+    K1 "K1",
+    /// A spent invite admits another key.
+    K2 "K2",
     /// A key that was withdrawn resumes its sessions.
     R20 "R20",
     /// A session that has ended is resumed.

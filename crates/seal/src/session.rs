@@ -278,7 +278,7 @@ impl SessionKeys {
         }
         match (&self.old, self.lowest) {
             (Some(old), Some(lowest)) if trial.number < lowest => trial.open(&old.key),
-            (Some(old), None) if trial.open(&old.key).is_ok() => Ok(()),
+            (Some(old), None) if !bugs::is(Bug::S16) && trial.open(&old.key).is_ok() => Ok(()),
             _ => self.open_next(now, trial),
         }
     }
@@ -287,7 +287,11 @@ impl SessionKeys {
         let mut next = self.next.take().unwrap_or_else(|| Box::new(self.derive_next()));
         if let Err(failed) = trial.open(&next.key) {
             next.failed += 1;
-            self.next = Some(next);
+            if bugs::is(Bug::S15) {
+                self.advance(*next, now);
+            } else {
+                self.next = Some(next);
+            }
             return Err(failed);
         }
         self.advance(*next, now);

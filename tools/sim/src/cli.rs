@@ -28,7 +28,9 @@ pub enum Command {
     #[command(after_help = BUGS_HELP)]
     Bugs(BugsArgs),
     /// Run groups of servers that share a store: many seeds, or one.
-    Group(GroupArgs),
+    Group(SeedArgs),
+    /// Run hosts that join by invites while the server dies: many seeds, or one.
+    Join(SeedArgs),
     /// List the judges of a run and what each profile does.
     List,
 }
@@ -87,9 +89,9 @@ pub struct BugsArgs {
     pub write: Option<PathBuf>,
 }
 
-/// Options of `group`.
+/// Options of `group` and `join`.
 #[derive(Clone, Debug, Args)]
-pub struct GroupArgs {
+pub struct SeedArgs {
     /// Number of seeds.
     #[arg(long, value_name = "N", default_value_t = 200, conflicts_with = "seed")]
     pub seeds: u64,
@@ -105,6 +107,17 @@ pub struct GroupArgs {
     /// Switch a deliberate bug on; needs a build with `--features bugs`.
     #[arg(long, value_name = "BUG", value_parser = bug)]
     pub bug: Option<Bug>,
+}
+
+impl SeedArgs {
+    /// The seeds to run; of a single one what the cores log is kept from now on.
+    #[must_use]
+    pub fn seeds(&self) -> std::ops::Range<u64> {
+        if self.seed.is_some() {
+            crate::trace::log_from(self.log);
+        }
+        self.seed.map_or(self.first_seed..self.first_seed + self.seeds, |seed| seed..seed + 1)
+    }
 }
 
 fn bug(text: &str) -> Result<Bug, String> {

@@ -5,8 +5,9 @@
 //! Leaves to others: options (`cli`), words (`report`).
 
 use crate::campaign::{self, Campaign, Failure, Summary};
-use crate::cli::{BugsArgs, Cli, Command, GroupArgs, RunArgs};
+use crate::cli::{BugsArgs, Cli, Command, RunArgs, SeedArgs};
 use crate::group::{GroupPlan, simulate};
+use crate::joining::{InvitedPlan, admit};
 use crate::judge::judges;
 #[cfg(feature = "bugs")]
 use crate::ledger;
@@ -51,6 +52,10 @@ pub fn carry_out(cli: &Cli, out: &mut dyn Write) -> io::Result<u8> {
         Command::Group(args) => {
             switch(args.bug)?;
             groups(args, out)
+        }
+        Command::Join(args) => {
+            switch(args.bug)?;
+            joins(args, out)
         }
         Command::List => list(out),
     }
@@ -109,19 +114,16 @@ fn bugs(args: &BugsArgs, out: &mut dyn Write) -> io::Result<u8> {
 }
 
 /// Runs of groups of servers.
-fn groups(args: &GroupArgs, out: &mut dyn Write) -> io::Result<u8> {
-    let seeds = args.seed.map_or(args.first_seed..args.first_seed + args.seeds, |seed| seed..seed + 1);
-    let (mut take_overs, mut run) = (0, 0);
-    if args.seed.is_some() {
-        crate::trace::log_from(args.log);
-    }
-    for seed in seeds {
+fn groups(args: &SeedArgs, out: &mut dyn Write) -> io::Result<u8> {
+    let (mut take_overs, mut run, mut sealed) = (0, 0, 0);
+    for seed in args.seeds() {
         let plan = GroupPlan::draw(seed);
         if args.seed.is_some() {
-            let GroupPlan { servers, agents, drift_ppm, loss_ppm, dead, heal_ns, .. } = &plan;
+            let GroupPlan { servers, agents, drift_ppm, loss_ppm, dead, heal_ns, sealed, .. } = &plan;
+            let how = if sealed.is_some() { "sealed" } else { "in clear" };
             writeln!(
                 out,
-                "{servers} servers, {agents} agents, drift {drift_ppm} ppm, loss {loss_ppm} ppm, mended at {} ms, dead from then on: {dead:?}",
+                "{servers} servers, {agents} agents, {how}, drift {drift_ppm} ppm, loss {loss_ppm} ppm, mended at {} ms, dead from then on: {dead:?}",
                 heal_ns / 1_000_000
             )?;
             for fault in &plan.faults {
@@ -135,7 +137,7 @@ fn groups(args: &GroupArgs, out: &mut dyn Write) -> io::Result<u8> {
             }
         });
         told?;
-        (take_overs, run) = (take_overs + outcome.take_overs, run + 1);
+        (take_overs, run, sealed) = (take_overs + outcome.take_overs, run + 1, sealed + u64::from(plan.sealed.is_some()));
         if args.seed.is_some() {
             writeln!(out, "hash {:016x}, {} take-overs, {} ms", outcome.hash, outcome.take_overs, outcome.sim_ns / 1_000_000)?;
         }
@@ -144,7 +146,31 @@ fn groups(args: &GroupArgs, out: &mut dyn Write) -> io::Result<u8> {
             return Ok(VIOLATION);
         }
     }
-    writeln!(out, "{run} runs of groups, {take_overs} take-overs, no violation")?;
+    writeln!(out, "{run} runs of groups, {sealed} of them sealed, {take_overs} take-overs, no violation")?;
+    Ok(CLEAN)
+}
+
+/// Runs of hosts that join.
+fn joins(args: &SeedArgs, out: &mut dyn Write) -> io::Result<u8> {
+    let (mut run, mut joined, mut refused) = (0, 0, 0);
+    for seed in args.seeds() {
+        let plan = InvitedPlan::draw(seed);
+        let outcome = admit(&plan, &mut |now, line| writeln!(out, "{:>9}.{:03} ms {line}", now / 1_000_000, now / 1_000 % 1_000))?;
+        if args.seed.is_some() {
+            writeln!(out, "{plan:#?}")?;
+            for (host, told) in plan.hosts.iter().zip(&outcome.told) {
+                writeln!(out, "key {} with invite {}: {told:?}", host.key, host.invite)?;
+            }
+        }
+        if let Some(violation) = outcome.violation {
+            writeln!(out, "seed {seed}, at {} ms: {violation}", outcome.sim_ns / 1_000_000)?;
+            return Ok(VIOLATION);
+        }
+        let told = outcome.told.iter().flatten();
+        (run, joined, refused) =
+            (run + 1, joined + told.clone().filter(|told| told.is_ok()).count(), refused + told.filter(|told| told.is_err()).count());
+    }
+    writeln!(out, "{run} runs of joining, {joined} hosts told that they have joined, {refused} that they have not, no violation")?;
     Ok(CLEAN)
 }
 

@@ -13,6 +13,7 @@
 //! | [`users`] | what is asked of agents |
 //! | [`observe`], [`judge`], [`counters`] | what is seen, whether it is right, whether it was reached |
 //! | [`run`], [`campaign`], [`shrink`], [`report`] | many runs, the smallest failing one, telling people |
+//! | [`group`], [`joining`] | worlds of their own: servers that share a store, hosts that are not known yet |
 //! | [`script`] | told by hand, not drawn: scenarios as tests, and what a lease costs over a long time |
 //! | [`trace`] | one run in words and as a capture file |
 //! | [`bugs`] | how fast a deliberate bug is found |
@@ -28,6 +29,7 @@ pub mod counters;
 pub mod disk;
 pub mod group;
 pub mod host;
+pub mod joining;
 pub mod judge;
 #[cfg(feature = "bugs")]
 pub mod ledger;

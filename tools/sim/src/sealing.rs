@@ -7,7 +7,7 @@
 use crate::observe::{Node, Seen, True, Violation};
 use crate::rng::SimRng;
 use crate::world::Reception;
-use cistern_agent::{Agent, Keys};
+use cistern_agent::{Agent, KeyAt, Keys};
 use cistern_link::Instant;
 use cistern_seal::handshake::HandshakeFailed;
 use cistern_seal::record::{Chain, Key};
@@ -120,8 +120,9 @@ impl Sealing {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn server_key(&self) -> SecretKey {
-        SecretKey::from_bytes(SimRng::new(self.seed).fork("server key").seed())
+    /// The key of a server; without a group there is one, the first.
+    pub(crate) fn server_key(&self, server: usize) -> SecretKey {
+        SecretKey::from_bytes(SimRng::new(self.seed).fork(&format!("server key {server}")).seed())
     }
 
     fn agent_key(&self, number: usize) -> SecretKey {
@@ -150,8 +151,8 @@ impl Sealing {
 
     /// A server that seals, with the random bytes of this start.
     #[must_use]
-    pub fn server(&self, core: Server, start: [u8; 32]) -> Server {
-        core.sealed(&[self.server_key().public()], StartKey::from_bytes(start), self.cipher())
+    pub fn server(&self, core: Server, number: usize, start: [u8; 32]) -> Server {
+        core.sealed(&[self.server_key(number).public()], StartKey::from_bytes(start), self.cipher())
     }
 
     /// Takes in the principals of so many agents that a serving server does not have: they may do everything.
@@ -168,12 +169,18 @@ impl Sealing {
         }
     }
 
-    /// An agent that seals.
+    /// An agent that seals, with these keys of servers if there are any; else there is one server.
     #[must_use]
-    pub fn agent(&self, core: Agent, number: usize, mut ephemerals: SimRng) -> Agent {
+    pub fn agent(&self, core: Agent, number: usize, servers: &[KeyAt], mut ephemerals: SimRng) -> Agent {
         let holder = KeyHolder::new(self.agent_key(number), move || Entropy::from_bytes(ephemerals.seed()));
-        let server: PublicKey = self.server_key().public();
-        core.sealed(Keys::new(WitnessedHolder { holder, sealing: self.clone() }, server), self.cipher())
+        let server: PublicKey = self.server_key(0).public();
+        let keys = Keys::new(WitnessedHolder { holder, sealing: self.clone() }, server).with_servers(servers);
+        core.sealed(keys, self.cipher())
+    }
+
+    /// What a worker was given against the rules since this was asked last.
+    pub(crate) fn broken(&self) -> Result<(), Violation> {
+        self.known().broken.take().map_or(Ok(()), Err)
     }
 
     /// A core has made this datagram, and sends it. What is in records is known already.
@@ -265,9 +272,7 @@ impl Sealing {
         reception: Reception,
         is_open: impl FnOnce(SessionId) -> bool,
     ) -> Result<(), Violation> {
-        if let Some(violation) = self.known().broken.take() {
-            return Err(violation);
-        }
+        self.broken()?;
         if !self.is_made(bytes) || !self.is_for(node, bytes) {
             let what = format!("{node} has not dropped {} bytes that nobody made for it who has the key", bytes.len());
             return if reception.is_counted() || self.is_checked(node, bytes) { Ok(()) } else { violated("authentic", what) };
@@ -302,7 +307,7 @@ impl Sealing {
 
     /// By what those who know the server's key complete handshake datagrams.
     pub(crate) fn first_check(&self) -> FirstCheck {
-        FirstCheck::of(&self.server_key().public())
+        FirstCheck::of(&self.server_key(0).public())
     }
 
     /// Whether this is a datagram that anybody can have made who knows the server's key, and may be answered or acted on.
@@ -519,8 +524,8 @@ impl fmt::Debug for SealWorker {
 impl SealWorker {
     /// One that has done nothing yet.
     #[must_use]
-    pub fn new(sealing: Sealing, rng: SimRng) -> Self {
-        let worker = Worker::new([sealing.server_key()]);
+    pub fn new(sealing: Sealing, server: usize, rng: SimRng) -> Self {
+        let worker = Worker::new([sealing.server_key(server)]);
         Self { sealing, worker, rng, payloads: BTreeMap::new(), doing: BTreeMap::new(), done: VecDeque::new(), enlisted: false, last: 0 }
     }
 

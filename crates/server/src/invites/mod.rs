@@ -18,6 +18,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::Instant;
+use cistern_link::bugs::{self, Bug};
 use core::net::IpAddr;
 
 /// Most invites that are good at a time.
@@ -142,7 +143,9 @@ impl Invites {
             return Judgement::Again(before.principal);
         }
         match invite.used.last() {
-            Some(last) if invite.used.len() >= usize::from(invite.uses) => Judgement::Spent { at_s: last.at_s, from: last.from },
+            Some(last) if invite.used.len() >= usize::from(invite.uses) && !bugs::is(Bug::K2) => {
+                Judgement::Spent { at_s: last.at_s, from: last.from }
+            }
             _ => Judgement::Admit,
         }
     }

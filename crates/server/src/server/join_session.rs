@@ -11,6 +11,7 @@ use crate::server::joining::NotJoined;
 use crate::server::receive::{MessageCx, Taken};
 use crate::transport::{SMALL, Sealing};
 use alloc::boxed::Box;
+use cistern_link::bugs::{self, Bug};
 use cistern_link::{Instant, Path};
 use cistern_seal::Psk;
 use cistern_wire::{Bytes8, Bytes16, Datagram, Join, JoinOutcome, Joined, Kind, Message, RosterAsk, RosterPart, SessionId, Status};
@@ -104,9 +105,14 @@ impl Server {
 
     /// Its registration is durable. If the session is gone it asks in another.
     pub(crate) fn tell_joined(&mut self, asked: JoinAsked, who: PrincipalId) {
-        let Some(name) = self.principals.get(who).map(|record| record.name.clone()) else {
+        let Some(record) = self.principals.get(who) else {
             return;
         };
+        let name = record.name.clone();
+        if bugs::is(Bug::K1) {
+            let bytes = record.to_bytes();
+            self.write_principal(who, bytes);
+        }
         let cluster = self.roster.as_ref().map_or([0; 32], |roster| roster.cluster);
         let JoinAsked { session, serial, echo } = asked;
         let (outcome, principal, name) = (JoinOutcome::Joined, who.0, Bytes8(&name));

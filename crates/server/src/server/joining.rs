@@ -12,6 +12,7 @@ use crate::server::warnings::Reason;
 use crate::store::{BatchId, Counter, Key};
 use alloc::vec::Vec;
 use cistern_link::Instant;
+use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::LABEL_MAX;
 use cistern_wire::{AgentId, Realm, Status};
 use core::net::IpAddr;
@@ -242,7 +243,7 @@ impl Server {
             // A realm that has gone since is one in which there is nothing to do.
             let _ = principals.grant(principal, *realm, *rights, |realm| store.realm_around(realm));
         }
-        if let Some(bytes) = self.principals.get(principal).map(|record| record.to_bytes()) {
+        if let Some(bytes) = self.principals.get(principal).filter(|_| !bugs::is(Bug::K1)).map(|record| record.to_bytes()) {
             self.write_principal(principal, bytes);
         }
         Ok(principal)

@@ -195,7 +195,9 @@ impl Server {
         self.store.set_counter(Counter::Wait, micros_up(stored.max(self.config.wait())));
         self.locks = LockTable::new(self.config.locks, Tokens::new(epoch, if bugs::is(Bug::M34) { 0 } else { counters.tokens }));
         if owed || !sessions.is_empty() {
-            self.grace = Some(Grace::new(self.started, &self.config, stored, &sessions, owed));
+            let again = bugs::is(Bug::C7) && self.tenure.is_limited() && counters.incarnation > 1;
+            let began = if again { Instant::new(0, 0) } else { self.started };
+            self.grace = Some(Grace::new(began, &self.config, stored, &sessions, owed));
         }
         if self.tenure.is_limited() {
             self.calls = Calls::to(&sessions);

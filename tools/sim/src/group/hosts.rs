@@ -2,11 +2,13 @@
 
 use super::etcd::STORE;
 use super::judge::Tenure;
+use super::keys::GroupSealing;
 use super::plan::GroupPlan;
 use crate::clock::{NodeClock, Rates};
-use crate::observe::True;
+use crate::observe::{True, Violation};
 use crate::plan::{MS, SEC};
 use crate::rng::SimRng;
+use crate::sealing::SealWorker;
 use bytes::Bytes;
 use cistern_agent::api::{Command, Event, HolderId, LockEvent, Locked, OpError, OpId, Output, Ownership, Submitted, Target, Wait};
 use cistern_agent::config::Config as AgentConfig;
@@ -73,6 +75,8 @@ struct Side {
     /// The transaction that is asked, and when it is asked again.
     asked: Option<(u64, u64)>,
     loads: Vec<(Query, u64)>,
+    /// In the sealed mode, since there is a core.
+    worker: Option<SealWorker>,
 }
 
 /// A server's machine.
@@ -95,10 +99,11 @@ pub(super) struct GroupHost {
     seeds: SimRng,
     config: Config,
     group: cistern_flease::Config,
+    sealing: Option<GroupSealing>,
 }
 
 impl GroupHost {
-    pub(super) fn new(plan: &GroupPlan, number: usize, rng: &SimRng) -> Self {
+    pub(super) fn new(plan: &GroupPlan, number: usize, sealing: Option<GroupSealing>, rng: &SimRng) -> Self {
         let terms = Terms { lease: GROUP_LEASE, drift_ppm: plan.drift_ppm, ..Terms::default() };
         let name = |server| server_address(server).to_string().into_bytes();
         let group = cistern_flease::Config {
@@ -127,6 +132,7 @@ impl GroupHost {
             seeds: rng.fork(&format!("server {number}")),
             config,
             group,
+            sealing,
         }
     }
 
@@ -134,6 +140,11 @@ impl GroupHost {
         self.starts += 1;
         let machine = GroupServer::new(&self.group, self.seeds.seed(), self.clock.at(True(now)));
         let mut machine = machine.expect("the terms of plans are legal");
+        if let Some(sealing) = &self.sealing {
+            let mut boot = [0; 16];
+            boot.copy_from_slice(&self.seeds.seed()[..16]);
+            machine = sealing.member(machine, self.number, boot);
+        }
         for member in 0..self.group.members.len() {
             machine.node_mut().set_address(u8::try_from(member).unwrap_or(0), server_address(member));
         }
@@ -192,7 +203,7 @@ impl GroupHost {
                 Duty::Open(id) => {
                     let name = Bytes::from(format!("server {} start {} tenure {}", self.number, self.starts, id.0));
                     let writer = Sequencer::new(keys.clone(), name.clone());
-                    self.side = Some(Side { id, name, writer, asked: None, loads: Vec::new() });
+                    self.side = Some(Side { id, name, writer, asked: None, loads: Vec::new(), worker: None });
                 }
                 Duty::Close(id) => {
                     self.side.take_if(|side| side.id == id);
@@ -232,7 +243,13 @@ impl GroupHost {
                 WriterEvent::Ready { .. } => {
                     let unix_ns = i64::try_from(now).unwrap_or(i64::MAX);
                     let core = Server::new(reading, unix_ns, STORE, self.config.clone(), self.seeds.seed());
-                    machine.serve(reading, id, core.expect("the settings are legal"));
+                    let mut core = core.expect("the settings are legal");
+                    if let Some(sealing) = &self.sealing {
+                        let worker;
+                        (core, worker) = sealing.core(reading, core, self.number, &mut self.seeds);
+                        side.worker = Some(worker);
+                    }
+                    machine.serve(reading, id, core);
                 }
                 WriterEvent::Durable(batch) => {
                     machine.core_mut().into_iter().for_each(|core| core.store_event(reading, StoreEvent::Durable(batch)));
@@ -266,6 +283,30 @@ impl GroupHost {
             side.asked = Some((number, now + ASK_LIMIT));
             asks.push((Some(id), Ask::Write(number, txn)));
         }
+    }
+
+    /// Has the worker do what there is to do: after how long each piece is done, and under which number.
+    pub(super) fn compute(&mut self, now: u64) -> Vec<(TenureId, u64, u64)> {
+        let reading = self.clock.at(True(now));
+        let Self { machine: Some(machine), side: Some(side), sealing: Some(sealing), .. } = self else { return Vec::new() };
+        let (Some(core), Some(worker)) = (machine.core_mut(), &mut side.worker) else { return Vec::new() };
+        if core.is_serving() && !std::mem::replace(&mut worker.enlisted, true) {
+            sealing.enlist(core, reading);
+        }
+        while let Some(done) = worker.done() {
+            core.seal_done(reading, done);
+        }
+        let mut planned = Vec::new();
+        while let Some(work) = core.poll_seal_work() {
+            planned.extend(worker.take(work).map(|(span, number)| (side.id, span, number)));
+        }
+        planned
+    }
+
+    /// The worker of a tenure has done something.
+    pub(super) fn computed(&mut self, tenure: TenureId, number: u64) {
+        let worker = self.side.as_mut().filter(|side| side.id == tenure).and_then(|side| side.worker.as_mut());
+        worker.into_iter().for_each(|worker| worker.finish(number));
     }
 
     /// When it wants its next turn.
@@ -319,6 +360,7 @@ pub(super) struct GroupAgent {
     names: u64,
     rng: SimRng,
     setup: Vec<Command>,
+    sealing: Option<GroupSealing>,
     /// Locks and names that it has got since everything was mended.
     pub(super) got: (u64, u64),
 }
@@ -330,19 +372,23 @@ fn lock_path(lock: usize) -> Bytes {
 }
 
 impl GroupAgent {
-    pub(super) fn new(plan: &GroupPlan, number: usize, rng: &SimRng) -> Self {
+    pub(super) fn new(plan: &GroupPlan, number: usize, sealing: Option<GroupSealing>, rng: &SimRng) -> Self {
         let mut rng = rng.fork(&format!("agent {number}"));
         let byte = u8::try_from(number + 1).unwrap_or(u8::MAX);
         let identity =
             Identity { agent: AgentId([byte; 16]), incarnation: 1, boot: [byte; 16], label: format!("agent{number}").into_bytes() };
         let servers = (0..plan.servers).map(server_address).collect();
         let config = AgentConfig { give_up_after: Duration::from_secs(3_600), ..AgentConfig::default() };
-        let core = Agent::new(config, identity, rng.seed(), servers).expect("the settings are legal");
+        let mut core = Agent::new(config, identity, rng.seed(), servers).expect("the settings are legal");
+        let clock = clock(plan, plan.servers + number);
+        if let Some(sealing) = &sealing {
+            core = sealing.agent(clock.at(True(0)), core, number, &rng);
+        }
         let setup = (0..LOCKS).map(|lock| Command::Create { path: lock_path(lock), exclusive: false, ephemeral: false, owner: OWNER });
         Self {
             number,
             core,
-            clock: clock(plan, plan.servers + number),
+            clock,
             inbox: VecDeque::new(),
             paused: 0,
             wake: u64::MAX,
@@ -351,28 +397,29 @@ impl GroupAgent {
             names: 0,
             rng,
             setup: setup.collect(),
+            sealing,
             got: (0, 0),
         }
     }
 
     /// The first half of a turn.
-    pub(super) fn receive(&mut self, now: u64) -> Vec<Deed> {
+    pub(super) fn receive(&mut self, now: u64) -> Result<Vec<Deed>, Violation> {
         let reading = self.clock.at(True(now));
         let mut deeds = Vec::new();
         while let Some((from, bytes)) = self.inbox.pop_front() {
             self.core.handle_datagram(reading, cistern_link::Path::to(from), &bytes);
-            self.take_events(now, &mut deeds);
+            self.take_events(now, &mut deeds)?;
         }
         self.core.handle_drained(reading);
-        self.take_events(now, &mut deeds);
+        self.take_events(now, &mut deeds)?;
         if now >= self.due {
             self.act(now, &mut deeds);
-            self.take_events(now, &mut deeds);
+            self.take_events(now, &mut deeds)?;
         }
-        deeds
+        Ok(deeds)
     }
 
-    fn take_events(&mut self, now: u64, deeds: &mut Vec<Deed>) {
+    fn take_events(&mut self, now: u64, deeds: &mut Vec<Deed>) -> Result<(), Violation> {
         while let Some(event) = self.core.poll_event() {
             match event {
                 Event::Done { op, result } => {
@@ -384,9 +431,15 @@ impl GroupAgent {
                     }
                 }
                 Event::Lock { holder, what, .. } => self.told(now, holder, what),
+                Event::Roster { signed } => {
+                    if let Some(sealing) = &self.sealing {
+                        self.core.set_servers(self.clock.at(True(now)), sealing.servers(&signed)?);
+                    }
+                }
                 _ => {}
             }
         }
+        Ok(())
     }
 
     fn told(&mut self, now: u64, told: HolderId, what: LockEvent) {

@@ -9,6 +9,7 @@
 mod etcd;
 mod hosts;
 mod judge;
+mod keys;
 mod plan;
 mod world;
 

@@ -1,7 +1,8 @@
 //! What a run of a group is made of: how many there are, how fast their clocks run, and what goes wrong when.
 
-use crate::plan::{MS, SEC};
+use crate::plan::{MS, SEC, SealedSettings, US};
 use crate::rng::SimRng;
+use crate::sealing::Sealing;
 use std::fmt;
 
 /// Somebody in the run.
@@ -76,7 +77,12 @@ pub struct GroupPlan {
     pub dead: Option<usize>,
     /// When everything is mended.
     pub heal_ns: u64,
+    /// What bounds the use of keys, if datagrams are sealed.
+    pub sealed: Option<SealedSettings>,
 }
+
+/// How many runs are sealed, in parts per million.
+const SEALED_PPM: u64 = 333_000;
 
 impl GroupPlan {
     /// The plan of a seed.
@@ -110,8 +116,26 @@ impl GroupPlan {
         if rng.chance(300_000) {
             faults.push(GroupFault { at: SEC, until: heal_ns, what: Trouble::FalseHints });
         }
-        Self { seed, servers, agents, drift_ppm, rates, loss_ppm, faults, dead, heal_ns }
+        let mut trust = SimRng::new(seed).fork("group trust");
+        let sealed = trust.chance(SEALED_PPM).then(|| sealed(&mut trust));
+        Self { seed, servers, agents, drift_ppm, rates, loss_ppm, faults, dead, heal_ns, sealed }
     }
+
+    /// The sealed mode of its run, if that is sealed.
+    pub(super) fn sealing(&self) -> Option<Sealing> {
+        self.sealed.as_ref().map(|settings| Sealing::new(self.seed, settings.limits()))
+    }
+}
+
+/// In half of the sealed runs keys change all the time; an old one is kept for longer than a datagram is late.
+fn sealed(rng: &mut SimRng) -> SealedSettings {
+    let own = SealedSettings::default();
+    if rng.chance(500_000) {
+        return own;
+    }
+    let apart_us = 1_000 * rng.between(900, 2_000);
+    let packets = rng.between(1, 200);
+    SealedSettings { packets, age_us: rng.pick(&[1, 3]) * apart_us, apart_us, old_kept_us: 800 * MS / US, ..own }
 }
 
 fn trouble(rng: &mut SimRng, servers: usize, agents: usize) -> Trouble {

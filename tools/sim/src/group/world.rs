@@ -3,6 +3,7 @@
 use super::etcd::Etcd;
 use super::hosts::{Ask, Deed, GroupAgent, GroupHost, Said, agent_address, server_address};
 use super::judge::GroupJudge;
+use super::keys::GroupSealing;
 use super::plan::{GroupPlan, Place, Trouble};
 use crate::observe::Violation;
 use crate::plan::{MS, SEC, US};
@@ -13,6 +14,7 @@ use cistern_link::Machine as _;
 use cistern_server::store::Loaded;
 use cistern_wire::limits::{CALL, DATAGRAM_MIN};
 use cistern_wire::{Bytes8, Datagram, Envelope, Header, Hint, Message, Packer, Refuse, SessionId};
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
@@ -41,6 +43,7 @@ enum Happening {
     Arrive(Place, SocketAddr, Bytes),
     Asked { server: usize, start: u64, tenure: Option<TenureId>, ask: Ask },
     Says { server: usize, start: u64, tenure: Option<TenureId>, said: Said },
+    Computed { server: usize, start: u64, tenure: TenureId, number: u64 },
     Begin(usize),
     End(usize),
     GoesOn(usize),
@@ -57,6 +60,7 @@ struct GroupWorld {
     agents: Vec<GroupAgent>,
     etcd: Etcd,
     judge: GroupJudge,
+    sealing: Option<GroupSealing>,
     rng: SimRng,
     /// What was asked of the store and is late: by whom, and which happening it is.
     late: Vec<(usize, u64)>,
@@ -79,9 +83,11 @@ pub fn simulate(plan: &GroupPlan, tell: &mut dyn FnMut(u64, &str)) -> GroupOutco
 impl GroupWorld {
     fn new(plan: &GroupPlan) -> Self {
         let rng = SimRng::new(plan.seed).fork("group run");
+        let sealing = plan.sealing().map(|sealing| GroupSealing::new(sealing, plan.servers, plan.agents));
         let mut world = Self {
-            servers: (0..plan.servers).map(|server| GroupHost::new(plan, server, &rng)).collect(),
-            agents: (0..plan.agents).map(|agent| GroupAgent::new(plan, agent, &rng)).collect(),
+            servers: (0..plan.servers).map(|server| GroupHost::new(plan, server, sealing.clone(), &rng)).collect(),
+            agents: (0..plan.agents).map(|agent| GroupAgent::new(plan, agent, sealing.clone(), &rng)).collect(),
+            sealing,
             now: 0,
             count: 0,
             queue: BinaryHeap::new(),
@@ -146,6 +152,10 @@ impl GroupWorld {
                     self.servers[server].said.push_back((start, tenure, said));
                     self.wake(Place::Server(server), self.now + US);
                 }
+                Some(Happening::Computed { server, start, tenure, number }) if self.servers[server].starts == start => {
+                    self.servers[server].computed(tenure, number);
+                    self.wake(Place::Server(server), self.now + US);
+                }
                 Some(Happening::Begin(nth)) => self.begin(nth),
                 Some(Happening::End(nth)) => self.end(nth),
                 Some(Happening::GoesOn(server)) => {
@@ -153,7 +163,7 @@ impl GroupWorld {
                     self.wake(Place::Server(server), self.now);
                 }
                 Some(Happening::Heal) => self.heal(),
-                None => {}
+                Some(Happening::Computed { .. }) | None => {}
             }
             crate::trace::logged::take().iter().for_each(|line| tell(self.now, line));
             let may: Vec<usize> = (0..self.servers.len()).filter(|server| self.servers[*server].may_renew(self.now)).collect();
@@ -276,15 +286,19 @@ impl GroupWorld {
             return Err(Violation { invariant: "I24", check: "lost-to-nobody", what });
         }
         let start = host.starts;
+        for (tenure, span, number) in host.compute(now) {
+            self.at(now + span, Happening::Computed { server, start, tenure, number });
+        }
         for (tenure, ask) in asks {
             self.ask(server, start, tenure, &ask);
         }
+        self.sealing.as_ref().map_or(Ok(()), GroupSealing::broken)?;
         loop {
             let (host, mut buf) = (&mut self.servers[server], std::mem::take(&mut self.buf));
             let reading = host.clock.at(crate::observe::True(now));
             let path = host.machine.as_mut().and_then(|machine| machine.poll_transmit(reading, &mut buf));
             if let Some(path) = path {
-                if Datagram::at_agent(&buf).is_ok_and(|datagram| datagram.messages().any(|message| message.kind().renews())) {
+                if renews(&self.sealing.as_ref().map_or(Cow::Borrowed(&buf[..]), |sealing| sealing.in_clear(&buf))) {
                     self.judge.renews(host.tenure())?;
                 }
                 if self.is_misled() {
@@ -312,7 +326,7 @@ impl GroupWorld {
         if host.paused > 0 {
             return Ok(());
         }
-        for deed in host.receive(now) {
+        for deed in host.receive(now)? {
             match deed {
                 Deed::Uses(path, token) => self.judge.uses(path, token, agent)?,
                 Deed::Answered(name) => self.judge.answered(name),
@@ -434,6 +448,11 @@ impl GroupWorld {
         }
         Ok(())
     }
+}
+
+/// Whether something in a plain datagram renews.
+fn renews(datagram: &[u8]) -> bool {
+    Datagram::at_agent(datagram).is_ok_and(|datagram| datagram.messages().any(|message| message.kind().renews()))
 }
 
 /// A refusal names another server: of each two the other one.

@@ -74,7 +74,12 @@ impl AgentHost {
         let core = Agent::new(self.config.clone(), identity, self.seeds.seed(), vec![self.server]);
         let mut core = core.expect("settings of plans are legal");
         if let Some(sealing) = &self.sealing {
-            core = sealing.agent(core, self.number, SimRng::new(self.process.starts).fork(&format!("ephemerals {:?}", self.seeds.seed())));
+            core = sealing.agent(
+                core,
+                self.number,
+                &[],
+                SimRng::new(self.process.starts).fork(&format!("ephemerals {:?}", self.seeds.seed())),
+            );
         }
         self.core = Some(core);
     }

@@ -110,8 +110,8 @@ impl ServerHost {
         let core = Server::new(reading, unix_ns, STORE, self.config.clone(), seed);
         let mut core = core.expect("settings of plans are legal");
         if let Some((sealing, _)) = &self.sealing {
-            core = sealing.server(core, SimRng::new(self.process.starts).fork(&format!("start key {seed:?}")).seed());
-            self.sealer = Some(SealWorker::new(sealing.clone(), SimRng::new(self.process.starts).fork(&format!("worker {seed:?}"))));
+            core = sealing.server(core, 0, SimRng::new(self.process.starts).fork(&format!("start key {seed:?}")).seed());
+            self.sealer = Some(SealWorker::new(sealing.clone(), 0, SimRng::new(self.process.starts).fork(&format!("worker {seed:?}"))));
         }
         self.core = Some(core);
     }

@@ -80,6 +80,8 @@ const MINDED_BY: &[(&str, &str)] = &[
     ("S12", "sealed::what_anybody_can_say_ends_nothing"),
     ("S13", "sealed::late_record_opens_after_a_change_of_keys"),
     ("S14", "sealed::forgeries_without_number_end_the_session"),
+    ("S15", "sealed::forged_key_phases_change_no_generation"),
+    ("S16", "sealed::late_record_opens_after_a_change_of_keys"),
     ("H5", "sealed::welcome_held_back_until_a_later_open_is_sent_renews_nothing"),
     ("E1", "membership::dead_owner_of_a_watched_file_is_found_out_in_time_and_not_too_early"),
     ("E2", "membership::restart_of_the_server_takes_no_living_member_away"),
@@ -127,8 +129,11 @@ const MINDED_BY: &[(&str, &str)] = &[
     ("C2", "group::never_two_servers_renew_and_one_serves_when_all_is_mended"),
     ("C3", "group::never_two_servers_renew_and_one_serves_when_all_is_mended"),
     ("C4", "group::never_two_servers_renew_and_one_serves_when_all_is_mended"),
-    ("C5", "group::never_two_servers_renew_and_one_serves_when_all_is_mended"),
     ("C6", "group::never_two_servers_renew_and_one_serves_when_all_is_mended"),
+    ("K1", "joining::each_use_of_an_invite_registers_one_key_whatever_dies"),
+    ("K2", "joining::each_use_of_an_invite_registers_one_key_whatever_dies"),
+    ("C5", "group::never_two_servers_renew_and_one_serves_when_all_is_mended"),
+    ("C7", "group::never_two_servers_renew_and_one_serves_when_all_is_mended"),
 ];
 
 /// Whether a scenario passes with this bug.

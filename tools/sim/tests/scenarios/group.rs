@@ -17,6 +17,13 @@ fn never_two_servers_renew_and_one_serves_when_all_is_mended() {
     hold(0..60);
 }
 
+/// One run in three is sealed.
+#[test]
+fn members_agents_and_the_list_of_servers_are_sealed_in_a_share_of_the_runs() {
+    let sealed = (0..60).filter(|seed| GroupPlan::draw(*seed).sealed.is_some()).count();
+    assert!((15..=25).contains(&sealed), "{sealed}");
+}
+
 /// What keeps a server that was replaced from the store: each part of it is needed.
 #[cfg(feature = "bugs")]
 #[test]

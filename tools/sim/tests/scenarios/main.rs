@@ -12,6 +12,7 @@ mod disk;
 mod failure;
 mod group;
 mod identity;
+mod joining;
 mod lease;
 mod locks;
 mod membership;

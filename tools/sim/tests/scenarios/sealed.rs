@@ -249,6 +249,29 @@ fn late_record_opens_after_a_change_of_keys() {
     s.finish();
 }
 
+/// Somebody on the path turns the key phase of records over and over. A side that believes a phase before its record has opened is soon two
+/// generations ahead of the other.
+#[test]
+fn forged_key_phases_change_no_generation() {
+    let (s, [a]) = Setting::default().sealed().files(["/jobs/nightly"]).agents(["a"]);
+    let of_a = a.lock("/jobs/nightly").exclusive().granted();
+    let (session, before) = (a.session(), phase(&s, &a));
+    for n in 1..4 {
+        s.changes_newest(from(&a), |record| {
+            record[19] += n;
+            record[3] ^= if n % 2 == 1 { 2 } else { 0 };
+        });
+        s.changes_newest(to(&a), |record| {
+            record[19] += n;
+            record[3] ^= if n % 2 == 1 { 2 } else { 0 };
+        });
+    }
+    a.ping().done();
+    assert_eq!((a.session(), phase(&s, &a)), (session, before));
+    assert!(of_a.is_certain());
+    s.finish_with_drops(["a: not_authentic", "server: not_authentic"]);
+}
+
 /// Nothing passes for as long as keys last twice. A side that goes on to the next ones without having heard in the present ones is two
 /// ahead, where the other does not follow.
 #[test]
