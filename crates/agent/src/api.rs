@@ -504,7 +504,8 @@ pub enum OpError {
     TimedOut,
     /// The server did not answer in the time that commands have; nothing was changed by this command.
     Unreachable,
-    /// The session ended before the outcome of a mutation was known: it was done once, or not at all.
+    /// The session ended, or the command did, before the outcome of a mutation was known: it was done once, or not at all. As long as the
+    /// session goes on it may still be done.
     OutcomeUnknown,
     /// The lease ran out while the operation was running, or the lock was lost.
     LeaseLost,

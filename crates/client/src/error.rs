@@ -183,7 +183,8 @@ pub enum ErrorKind {
     VersionChanged,
     /// The lock that guards the change is not held any more under that token.
     StaleGuard,
-    /// The session ended before the answer came: the change was made once or not at all.
+    /// The session ended, or the operation's time was up, before the answer came: the change was made once or not at all. As long as the
+    /// session goes on it may still be made.
     OutcomeUnknown,
     /// The lease ran out before the operation ended, or the lock was lost.
     LeaseExpired,

@@ -7,7 +7,8 @@
 use crate::life::{Answer, Life, NAMES, State, letter};
 use crate::record::Record;
 use crate::worker::{self, LIVES_PER_DIRECTORY, LOCKS, TALLIES};
-use cistern_client::{Client, ErrorKind, FileId};
+use cistern_client::{Client, Config, ErrorKind, FileId};
+use cistern_testkit::PATIENCE;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -27,7 +28,8 @@ pub(crate) struct Verdict {
 
 /// Judges a campaign that is over, except for its server; what was done, and what must not be.
 pub(crate) fn judge(dir: &Path, server: &str, agents: u8, users: u8) -> Result<(Verdict, Vec<String>), String> {
-    let client = worker::client_of(server).label("judge").connect().map_err(|e| e.to_string())?;
+    let config = Config { give_up_after: PATIENCE, ..Config::default() };
+    let client = worker::client_of(server).label("judge").config(config).connect().map_err(|e| e.to_string())?;
     let (mut verdict, mut violations) = (Verdict::default(), Vec::new());
     for agent in 0..agents {
         for user in 0..users {
@@ -101,6 +103,7 @@ fn show(client: &Client, user: &str) -> Result<Directory, String> {
     };
     for directory in list(&format!("/{user}"))? {
         let number = directory.file_name.to_string_lossy().into_owned();
+        let mut reads = Vec::new();
         for entry in list(&format!("/{user}/{number}"))? {
             let name = entry.file_name.to_string_lossy().into_owned();
             let Some((life, which)) = parse(&name).filter(|(life, _)| number.parse() == Ok(life / LIVES_PER_DIRECTORY)) else {
@@ -108,13 +111,16 @@ fn show(client: &Client, user: &str) -> Result<Directory, String> {
                 continue;
             };
             let shown = files.entry(life).or_default();
+            if shown.names == 0 {
+                reads.push((life, client.read(format!("/{user}/{number}/{name}")).start()));
+            }
             shown.names |= 1 << which;
             shown.objects.insert(entry.id);
             shown.links.extend(entry.metadata.map(|metadata| metadata.nlink()));
-            if shown.contents.is_none() {
-                let contents = client.read(format!("/{user}/{number}/{name}")).wait().map_err(|e| format!("the judge cannot read: {e}"))?;
-                shown.contents = Some(worker::read_contents(life, &contents.bytes).unwrap_or(u32::MAX));
-            }
+        }
+        for (life, read) in reads {
+            let contents = read.wait().map_err(|e| format!("the judge cannot read: {e}"))?;
+            files.entry(life).or_default().contents = Some(worker::read_contents(life, &contents.bytes).unwrap_or(u32::MAX));
         }
     }
     Ok((files, others))

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Exit status of a worker that has found something that must not be.
 pub(crate) const EXIT_VIOLATION: u8 = 3;
@@ -255,7 +255,7 @@ impl User {
     /// Asks for an operation; what it was answered, and whether it is certain that it will not be executed later.
     fn perform(&self, life: u64, op: Op) -> (Answer, bool) {
         let path = |name| path_of(&self.name, life, name);
-        let client = &self.client;
+        let (client, begun) = (&self.client, Instant::now());
         let result = match op {
             Op::Create(name) => client.create_new(path(name)).wait().map(drop),
             Op::Link(from, to) => client.hard_link(path(from), path(to)).wait().map(drop),
@@ -269,7 +269,8 @@ impl User {
         };
         match result {
             Ok(()) => (Answer::Done, true),
-            Err(e) if e.kind() == ErrorKind::OutcomeUnknown => (Answer::Unknown, true),
+            // Its session has ended; or its time was up, and then it may be executed as long as the session lives.
+            Err(e) if e.kind() == ErrorKind::OutcomeUnknown => (Answer::Unknown, begun.elapsed() < GIVE_UP),
             Err(e) => match e.code() {
                 "ENOENT" => (Answer::NoEntry, true),
                 "EEXIST" => (Answer::Exists, true),
