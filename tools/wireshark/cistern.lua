@@ -75,6 +75,7 @@ types["Refuse"] = { is = "structure", name = "Refuse",
   { name = "version_min", type = types["u8"], doc = "Lowest version that the server speaks." },
   { name = "version_max", type = types["u8"], doc = "Highest version that the server speaks." },
   { name = "retry_ms", type = types["u32"], shown = "millis", doc = "When to try again, in milliseconds; 0: not by itself." },
+  { name = "serving", type = types["u8"], doc = "Of a standby: the place of the server that serves in the list of its group, from 1; 0: none that it knows of." },
 }
 types["Claim"] = { is = "code", bytes = 1, shown = "words", words = { [0] = "lost", [1] = "reclaiming", [2] = "surrendered", [3] = "continuing" } }
 types["FormerClaim"] = { is = "structure", name = "FormerClaim",
