@@ -96,9 +96,9 @@ struct Args {
     /// failover: lease periods (100 ms to 60 s)
     #[arg(long, global = true, value_name = "DURATION,...", value_delimiter = ',', default_values = ["100ms", "200ms", "500ms", "2s"], value_parser = lease_ms)]
     lease: Vec<u64>,
-    /// restart, group: agents, each with an address, a session and a lock (1 to 30000; group: 1000 at most)
-    #[arg(long, global = true, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=30_000))]
-    agents: u32,
+    /// restart, group: agents, each with a session and a lock (1 to 30000; 10000 in restart, 100 and 1000 at most in group)
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=30_000))]
+    agents: Option<u32>,
     /// group: for so long a tenth of all datagrams is lost (1 s to 24 h)
     #[arg(long, global = true, value_name = "DURATION", default_value = "10s", value_parser = loss)]
     loss: Duration,
@@ -230,7 +230,7 @@ workloads! {
     /// A holder that stops, until another has its lock (P7)
     Failover, free => |args, plan, progress| one(failover::run(&args.lease, plan, progress));
     /// A server that is killed and started again, until all of its agents have their locks again (P11)
-    Restart, free => |args, plan, progress| one(restart::run(args.agents as usize, plan, progress));
+    Restart, free => |args, plan, progress| one(restart::run(args.agents.unwrap_or(10_000) as usize, plan, progress));
     /// Three servers on three etcds, where etcd is installed: who serves is killed, stopped, cut off, hands over; holders certain again, a new lock
     Group, free => |args, plan, progress| group(args, plan, progress);
     /// Locks of a group without a server: messages, round trips, leases a second by groups and their size; beside a ZooKeeper ensemble
@@ -328,7 +328,7 @@ fn measure(workload: Workload, args: &Args, plan: &Plan, progress: &Progress) ->
 }
 
 fn group(args: &Args, plan: &Plan, progress: &Progress) -> Result<Vec<Section>, Trouble> {
-    let agents = (args.agents as usize).min(takeover::AGENTS_MAX);
+    let agents = (args.agents.unwrap_or(100) as usize).min(takeover::AGENTS_MAX);
     let mut section = takeover::run(&args.dir, agents, args.loss, plan, progress)?;
     #[cfg(feature = "peers")]
     peers::leaders_lost(&args.dir, plan, progress, &mut section)?;
