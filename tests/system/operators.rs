@@ -97,6 +97,76 @@ fn who_is_no_operator_gets_nothing_and_who_was_one_no_more() {
 }
 
 #[test]
+fn who_owns_a_realm_grants_rights_there_and_asks_for_nothing_else() {
+    let sealed = Sealed::start();
+    sealed.admit("owner");
+    let other = sealed.make_key("other");
+    sealed.operates(&["add", "other", "--key", &other]);
+    sealed.ok("owner", &["realm", "make", "/team"]);
+    sealed.ok("owner", &["touch", "/team/f"]);
+    sealed.operates(&["grant", "owner", "1="]);
+    let realm = sealed.admin_says(&["agents", "--json"]);
+    let realm = realm.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).find(|row| row["name"] == "owner").unwrap();
+    let realm = realm["rights"][0]["realm"].as_u64().unwrap();
+    refused(&sealed.prepared("other", &["ls", "/team"]).output().unwrap(), 1, "");
+    let [give, more, none] = ["r", "rw", ""].map(|rights| format!("{realm}={rights}"));
+    let granted = sealed.asks_as("owner", &["grant", "other", &give]);
+    assert!(granted.status.success(), "{}", said(&granted));
+    sealed.ok("other", &["ls", "/team"]);
+    for (who, args) in [
+        ("owner", &["grant", "other", "1=r"][..]),
+        ("owner", &["grant", "nobody", "1=r"]),
+        ("other", &["grant", "other", &more]),
+        ("other", &["grant", "owner", &none]),
+        ("other", &["grant", "nobody", &none]),
+    ] {
+        refused(&sealed.asks_as(who, args), 1, "or who owns the realm");
+    }
+    refused(&sealed.asks_as("owner", &["grant", "nobody", &give]), 1, "no agent is called");
+    for args in [&["agents"][..], &["revoke", "other"], &["evict", "other"], &["backup", "/tmp/copy"]] {
+        refused(&sealed.asks_as("owner", args), 1, "the key of an operator");
+    }
+    let given_up = sealed.asks_as("other", &["grant", "other", &none]);
+    assert!(given_up.status.success(), "{}", said(&given_up));
+    refused(&sealed.prepared("other", &["ls", "/team"]).output().unwrap(), 1, "");
+}
+
+#[test]
+fn an_owner_that_gives_and_withdraws_without_end_takes_nothing_from_others_elsewhere() {
+    let sealed = Sealed::start();
+    for name in ["owner", "victim", "holder"] {
+        sealed.admit(name);
+    }
+    sealed.ok("owner", &["realm", "make", "/team"]);
+    sealed.ok("owner", &["touch", "/f", "/g"]);
+    let realm = sealed.ok("owner", &["realm", "ls", "--json"]);
+    let realms = realm.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["realm"].as_u64().unwrap());
+    let realm = realms.max().unwrap();
+    let stop = sealed.path("stop");
+    let until = format!("until [ -e {} ]; do sleep 0.1; done", stop.display());
+    let locks = |who: &str, file: &str, act: &[&str]| sealed.prepared(who, &[&["lock", file, "--"], act].concat()).spawn().unwrap();
+    let held = ["holder", "victim"].map(|who| locks(who, if who == "victim" { "/g" } else { "/f" }, &["sh", "-c", &until]));
+    let sessions = |what: &str| {
+        let told = sealed.admin_says(&["sessions", "--json"]);
+        told.lines().filter(|line| serde_json::from_str::<Value>(line).unwrap()[what] != 0).count()
+    };
+    eventually("both are held", || (sessions("locks") >= 2).then_some(()));
+    let waits = locks("victim", "/f", &["true"]);
+    eventually("one waits", || (sessions("waits") == 1).then_some(()));
+    let pairs: Vec<String> = (0..400).map(|n| if n % 2 == 0 { format!("{realm}=rwl") } else { format!("{realm}=") }).collect();
+    let line: Vec<&str> = ["grant", "victim"].into_iter().chain(pairs.iter().map(String::as_str)).collect();
+    for _ in 0..3 {
+        let granted = sealed.asks_as("owner", &line);
+        assert!(granted.status.success(), "{}", said(&granted));
+    }
+    assert_eq!(sessions("waits"), 1);
+    fs::write(stop, "").unwrap();
+    for mut process in held.into_iter().chain([waits]) {
+        assert!(process.wait().unwrap().success(), "no lease was lost, and the lock came");
+    }
+}
+
+#[test]
 fn the_log_tells_which_operator_gave_which_line_and_no_secret() {
     let sealed = Sealed::logging();
     let line = sealed.operates(&["invite", "late"]);

@@ -13,6 +13,7 @@ mod principals;
 
 pub(crate) use ask::{ask, ask_at_leisure, ask_sealed, settings};
 pub(crate) use own_key::of_own_key;
+pub(crate) use principals::of_grant;
 
 use crate::execute::{EXIT_FAILED, EXIT_UNAVAILABLE};
 use crate::local::{Failure, micros, millis};

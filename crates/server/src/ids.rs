@@ -1,6 +1,6 @@
 //! Names by which the parts speak of things that others keep.
 
-use cistern_wire::{ObjectId, SessionId};
+use cistern_wire::{Attr, ObjectId, Realm, SessionId};
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
@@ -54,6 +54,19 @@ impl TaskId {
     pub(crate) const NONE: Self = Self(0);
     /// Above all.
     pub(crate) const MAX: Self = Self(u64::MAX);
+}
+
+/// An object and its realm, which never changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Located {
+    pub(crate) object: ObjectId,
+    pub(crate) realm: Realm,
+}
+
+impl From<&Attr> for Located {
+    fn from(attr: &Attr) -> Self {
+        Self { object: attr.object, realm: attr.realm }
+    }
 }
 
 /// A session in the lock table, from [`crate::locks::LockTable::open`] until its last lock was taken away after its end.

@@ -1,9 +1,9 @@
-//! Principals on the control socket: who they are, what they may do where, and what an operator changes of that.
+//! Principals on the control socket: who they are, what they may do where, and what is changed of that by operators, or, by ADMIN, by who owns a realm.
 //!
-//! Decides: the requests and answers. A change is in force at once, and answered when it is durable.
+//! Decides: the requests and answers, and that who may not grant learns nothing of names and realms. A change is in force at once, and answered when it is durable.
 //! Leaves to others: what follows from a change (`cistern_server`).
 
-use super::ControlRequest;
+use super::{Answered, ControlRequest};
 use crate::execute::EXIT_FAILED;
 use crate::local::{Failure, millis};
 use crate::text::Text;
@@ -44,8 +44,8 @@ pub(super) fn answer(server: &mut Server, now: Instant, request: ControlRequest)
         }
         ControlRequest::Grant { name, realm, rights } => {
             let who = meant(server, &name)?;
-            let rights = if rights.is_empty() { Rights::NONE } else { rights_of(&rights)? };
-            (name, server.grant(now, who, Realm(realm), rights))
+            let granted = server.grant(now, who, Realm(realm), given(&rights)?);
+            (name, granted)
         }
         other => return Err(Failure::usage(format!("{other:?} is not answered here"))),
     };
@@ -53,6 +53,35 @@ pub(super) fn answer(server: &mut Server, now: Instant, request: ControlRequest)
         Ok(batch) => Ok((json!({ "name": name }), Some(batch))),
         Err(status) => Err(failure(&name, status)),
     }
+}
+
+/// Answers a line by which a principal that is no operator grants rights, or gives up its own.
+pub(crate) fn of_grant(server: &mut Server, now: Instant, by: PrincipalId, line: &str) -> Answered {
+    match granted_by(server, now, by, line) {
+        Ok((name, batch)) => (json!({ "ok": { "name": name } }).to_string(), Some(batch)),
+        Err(failure) => (json!({ "error": failure }).to_string(), None),
+    }
+}
+
+fn granted_by(server: &mut Server, now: Instant, by: PrincipalId, line: &str) -> Result<(String, BatchId), Failure> {
+    let refused = "an operator grants rights, or who owns the realm; anybody may give up some of its own";
+    let refused = || Failure::new(Status::EPERM.name(), EXIT_FAILED, refused);
+    let Ok(ControlRequest::Grant { name, realm, rights }) = serde_json::from_str(line) else { return Err(refused()) };
+    let rights = given(&rights)?;
+    let who = server.principal_named(name.as_bytes());
+    if !server.may_grant(by, who, Realm(realm), rights) {
+        return Err(refused());
+    }
+    let who = meant(server, &name)?;
+    match server.grant_by(now, by, who, Realm(realm), rights) {
+        Ok(batch) => Ok((name, batch)),
+        Err(status) => Err(failure(&name, status)),
+    }
+}
+
+/// Rights by their letters; none are none.
+fn given(letters: &str) -> Result<Rights, Failure> {
+    if letters.is_empty() { Ok(Rights::NONE) } else { rights_of(letters) }
 }
 
 fn meant(server: &Server, name: &str) -> Result<PrincipalId, Failure> {
@@ -70,7 +99,7 @@ pub(super) fn failure(name: &str, status: Status) -> Failure {
         Status::EINVAL => "a name has 1 to 64 bytes, and can be printed",
         Status::EEXIST => "the name or the key is taken",
         Status::ENOENT => "there is no such realm; `cistern realm ls` lists them",
-        Status::EDQUOT => "it has rights in as many realms as it can",
+        Status::EDQUOT => "it has rights in as many realms as it can, or in half of them, beyond which only an operator gives it more",
         _ => status.text(),
     };
     Failure::new(status.name(), EXIT_FAILED, format!("{name:?}: {what}"))

@@ -8,7 +8,7 @@
 
 use super::table::{Hold, LockWaiter};
 use super::{CancelResult, LockDecision, LockOutcome, LockTable};
-use crate::ids::{LockSlot, SessionKey};
+use crate::ids::{Located, LockSlot, SessionKey};
 use crate::share::RETRY_MS;
 use alloc::vec::Vec;
 use cistern_link::Instant;
@@ -41,9 +41,9 @@ impl LockTable {
     /// A session that holds the lock already gets a new run of tokens under a new generation, and the exclusive mode if it asks for
     /// that and nobody else holds the lock. Asking for less than it holds takes nothing away, for a local user may hold more. Those who hold what the request waits for are asked to give it back, also for a request that only tries: an agent
     /// that keeps the lock unused then gives it up.
-    pub(crate) fn lock(&mut self, now: Instant, slot: LockSlot, nonce: u64, object: ObjectId, mode: Mode, wait: LockWait) -> LockOutcome {
+    pub(crate) fn lock(&mut self, now: Instant, slot: LockSlot, nonce: u64, of: Located, mode: Mode, wait: LockWait) -> LockOutcome {
         let Some(slot) = self.table.good(slot) else { return LockOutcome::Busy };
-        let entry = self.table.entry_or_new(advisory(object));
+        let entry = self.table.entry_of(of, LockClass::Advisory);
         let own = self.table.hold_of(entry, slot);
         let chance = self.chance(entry, slot, own, mode);
         let outcome = match (chance, wait) {
@@ -66,7 +66,7 @@ impl LockTable {
                 }
                 // Tokens are on their way from the store; the request is the first in line until they come.
                 None if wait == LockWait::Queue => {
-                    self.starved.push(advisory(object));
+                    self.starved.push(advisory(of.object));
                     self.enqueue(now, entry, slot, nonce, mode, own)
                 }
                 None => LockOutcome::Busy,
@@ -142,7 +142,7 @@ impl LockTable {
             return LockOutcome::Limited(limited);
         }
         let upgrade = mode == Mode::Exclusive && own.is_some_and(|at| self.table.holds[at].mode == Mode::Shared);
-        let waiter = LockWaiter { session, nonce, mode, since: now, upgrade, heard: now, asked: false, doubted: false };
+        let waiter = LockWaiter { session, nonce, mode, since: now, upgrade, heard: now, asked: false };
         let counted = self.waiters(entry).filter(|other| self.table.is_good(other.session)).count();
         let ahead = if upgrade { 0 } else { u32::try_from(counted).unwrap_or(u32::MAX) };
         let waiters = &mut self.table.queue_mut(entry).waiters;
@@ -201,9 +201,11 @@ impl LockTable {
                 place += 1;
                 continue;
             }
-            // It may keep its right, and then its place: whoever is behind it waits until it is judged.
-            if waiter.doubted {
-                break;
+            //= wire-spec.md#11-9-realms-and-rights
+            //# From then on the server MUST NOT grant what was waited for, unless the rights that are left allow it.
+            if let Some(status) = self.forbids(waiter.session, entry) {
+                self.end_wait(entry, place, status);
+                continue;
             }
             if !self.is_clear(entry, waiter.session, waiter.mode) || silent && waiter.mode == Mode::Exclusive {
                 break;
@@ -226,7 +228,7 @@ impl LockTable {
                 continue;
             }
             let Some(at) = self.grant(now, entry, waiter.session, own, waiter.mode) else {
-                let lock = self.table.entries[entry].lock;
+                let lock = self.table.entries[entry].lock();
                 self.starved.push(lock);
                 break;
             };
@@ -246,7 +248,7 @@ impl LockTable {
         if let Some(waiter) = waiter {
             waiter.asked = true;
             let slot = waiter.session;
-            self.decisions.push_back(LockDecision::Probe { session: self.table.sessions[slot].key });
+            self.decisions.push_back(LockDecision::Probe { session: self.table.sessions[slot].key() });
         }
     }
 
@@ -271,7 +273,7 @@ impl LockTable {
         let mut at = self.table.sessions[slot].first;
         while at != NONE {
             let hold = &self.table.holds[at];
-            if self.table.entries[hold.entry].lock.class == LockClass::Advisory {
+            if self.table.entries[hold.entry].class == LockClass::Advisory {
                 return false;
             }
             at = hold.session_next;
@@ -302,8 +304,8 @@ impl LockTable {
         self.answers(at, waiter.nonce);
         let hold = &self.table.holds[at];
         let (mode, generation, run) = (hold.mode, hold.generation, hold.run);
-        let lock = self.table.entries[hold.entry].lock;
-        let session = self.table.sessions[waiter.session].key;
+        let lock = self.table.entries[hold.entry].lock();
+        let session = self.table.sessions[waiter.session].key();
         self.decisions.push_back(LockDecision::Grant { session, nonce: waiter.nonce, lock, mode, generation, run });
     }
 
@@ -320,7 +322,7 @@ impl LockTable {
     /// Ends a wait without a grant.
     pub(super) fn end_wait(&mut self, entry: u32, place: usize, status: Status) {
         if let Some(waiter) = self.take_waiter(entry, place) {
-            let (session, lock) = (self.table.sessions[waiter.session].key, self.table.entries[entry].lock);
+            let (session, lock) = (self.table.sessions[waiter.session].key(), self.table.entries[entry].lock());
             self.decisions.push_back(LockDecision::WaitOver { session, nonce: waiter.nonce, lock, status });
         }
     }
@@ -330,7 +332,7 @@ impl LockTable {
         let Some(slot) = self.table.session(slot) else { return CancelResult::Unknown };
         if let Some(at) = self.granted(slot, nonce) {
             let hold = &self.table.holds[at];
-            return CancelResult::Granted { lock: self.table.entries[hold.entry].lock, generation: hold.generation };
+            return CancelResult::Granted { lock: self.table.entries[hold.entry].lock(), generation: hold.generation };
         }
         let Some(entry) = self.waits.get(&(slot, nonce)).copied() else { return CancelResult::Unknown };
         if !bugs::is(Bug::M47) {
@@ -366,7 +368,7 @@ impl LockTable {
     /// The sessions that hold the advisory lock of an object.
     pub(crate) fn holders_of(&self, object: ObjectId) -> Vec<SessionKey> {
         let Some(entry) = self.table.entry(advisory(object)) else { return Vec::new() };
-        self.table.holds_of(entry).map(|at| self.table.sessions[self.table.holds[at].session].key).collect()
+        self.table.holds_of(entry).map(|at| self.table.sessions[self.table.holds[at].session].key()).collect()
     }
 
     /// Whether somebody holds the advisory lock of an object or waits for it.

@@ -9,7 +9,7 @@
 //! each lock. The two cannot be one, for neither outlives the other: a new grant settles the demand, while its notice is repeated until
 //! it is receipted (section 6.4); a receipt ends the notice, while the lock is still demanded).
 
-use super::table::{Hold, LockAccess, SessionLocks};
+use super::table::{Hold, LockAccess};
 use super::{LockDecision, LockLimits, LockTable};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -80,8 +80,12 @@ impl Demand {
 impl LockTable {
     /// Asks a lock back on account of session `by`, unless that or more was asked already for this generation.
     pub(super) fn demand(&mut self, now: Instant, by: u32, at: u32, keep: Keep) {
+        self.demand_on_account(now, self.table.sessions[by].owner, at, keep);
+    }
+
+    /// As [`Self::demand`], on account of one of the owners.
+    pub(super) fn demand_on_account(&mut self, now: Instant, by: u32, at: u32, keep: Keep) {
         let before = self.table.holds[at].demand;
-        let by = self.table.sessions[by].owner;
         if let Some(before) = before {
             self.pass(at, before, by);
         }
@@ -99,12 +103,12 @@ impl LockTable {
         if before.is_none() {
             self.table.move_in_session(at, true);
         }
-        let SessionLocks { key, access, .. } = self.table.sessions[session];
+        let (key, access) = (self.table.sessions[session].key(), self.table.sessions[session].access);
         // A session that is timing out is told when it is rescued, one that has ended never: the sweep comes to what is demanded first.
         if access != LockAccess::Active || before.is_some_and(|before| before.is_due()) {
             return;
         }
-        let lock = self.table.entries[entry].lock;
+        let lock = self.table.entries[entry].lock();
         if before.is_none() && keep == Keep::Nothing && lock.class == LockClass::Cache {
             let early = now.since(since) < self.limits.hot_below;
             self.demands.note_age(now, lock.object, early, &self.limits);
@@ -159,7 +163,7 @@ impl LockTable {
     }
 
     fn settle_demand(&mut self, entry: u32, session: u32, demand: Demand) {
-        if demand.told.is_none() || self.table.entries[entry].lock.class != LockClass::Cache || !self.table.is_good(session) {
+        if demand.told.is_none() || self.table.entries[entry].class != LockClass::Cache || !self.table.is_good(session) {
             return;
         }
         self.demands.outstanding -= 1;
@@ -197,7 +201,7 @@ impl LockTable {
                 continue;
             };
             let session = hold.session;
-            let lock = self.table.entries[hold.entry].lock;
+            let lock = self.table.entries[hold.entry].lock();
             // Who is asked for an advisory lock may keep it as long as its user likes: that must not stop demands of other locks.
             if demand.told.is_none() && lock.class == LockClass::Cache {
                 //= wire-spec.md#11-4-locks
@@ -209,12 +213,12 @@ impl LockTable {
                 if holder.told >= HOLDER_MAX {
                     holder.held_back = true;
                     self.demands.due.pop_front();
-                    return Some(LockDecision::DemandDelayed { session: holder.key });
+                    return Some(LockDecision::DemandDelayed { session: holder.key() });
                 }
                 if !self.owners.may_ask(demand.by, self.demands.outstanding, &self.limits) {
                     let Some(passed) = self.passed(at, demand) else {
                         self.demands.over_share.extend(self.demands.due.pop_front());
-                        return Some(LockDecision::DemandDelayed { session: self.table.sessions[session].key });
+                        return Some(LockDecision::DemandDelayed { session: self.table.sessions[session].key() });
                     };
                     demand = passed;
                 }
@@ -227,14 +231,14 @@ impl LockTable {
             self.forget_other(at);
             self.demands.due.pop_front();
             self.demands.sent += 1;
-            return Some(LockDecision::Demand { session: self.table.sessions[session].key, lock, generation, keep });
+            return Some(LockDecision::Demand { session: self.table.sessions[session].key(), lock, generation, keep });
         }
         None
     }
 
     /// On whose account a session was asked for cache locks that it has not given back.
     fn told_of(&self, session: u32) -> Vec<u32> {
-        let cache = |hold: &&Hold| self.table.entries[hold.entry].lock.class == LockClass::Cache;
+        let cache = |hold: &&Hold| self.table.entries[hold.entry].class == LockClass::Cache;
         let holds = self.table.demanded_of(session).map(|at| &self.table.holds[at]).filter(cache);
         holds.filter_map(|hold| hold.demand.filter(|demand| demand.told.is_some()).map(|demand| demand.by)).collect()
     }

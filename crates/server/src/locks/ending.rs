@@ -5,13 +5,13 @@
 //! A freed session gets nothing any more, so its sweep ends. Implements `wire-spec.md` section 11.3.
 
 use super::LockTable;
-use super::table::{Hold, LockAccess, LockWaiter, Table};
-use crate::ids::{LockSlot, Owner, SessionKey, TaskId};
+use super::table::{Entry, LockAccess, LockWaiter};
+use crate::ids::{LockSlot, Owner, PrincipalId, SessionKey, TaskId};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::slab::NONE;
-use cistern_wire::{Keep, LockClass, ObjectId, Status};
+use cistern_wire::{Keep, LockClass, Mode, Realm, Status};
 
 /// Freed sessions, in order of their turns.
 #[derive(Debug, Default)]
@@ -22,10 +22,10 @@ pub(super) struct Sweep {
 }
 
 impl LockTable {
-    /// Takes in a session of an owner in good standing; it may have cache locks if it `caches`.
-    pub(crate) fn open(&mut self, key: SessionKey, owner: Owner, caches: bool) -> LockSlot {
+    /// Takes in a session of an owner and a principal in good standing; it may have cache locks if it `caches`.
+    pub(crate) fn open(&mut self, key: SessionKey, owner: Owner, who: PrincipalId, caches: bool) -> LockSlot {
         let owner = self.owners.join(owner);
-        LockSlot(self.table.open(key, owner, caches))
+        LockSlot(self.table.open(key, owner, who, caches))
     }
 
     /// The standing of a session has changed.
@@ -97,63 +97,69 @@ impl LockTable {
         tasks.into_iter().for_each(|task| self.leave(task));
     }
 
-    /// The objects for whose advisory locks a session waits.
-    pub(crate) fn waited_by(&self, slot: LockSlot) -> Vec<ObjectId> {
-        let Some(slot) = self.table.session(slot) else { return Vec::new() };
-        self.waits_of(slot).into_iter().map(|(_, entry)| self.table.entries[entry].lock.object).collect()
+    /// A principal may not wait for advisory locks in a realm any more: nothing that it waits for there is granted, and each wait ends with this
+    /// status, at the latest by [`Self::end_forbidden`].
+    pub(crate) fn forbid_waits(&mut self, who: PrincipalId, realm: Realm, status: Status) {
+        self.forbidden.insert((who, realm), status);
     }
 
-    /// Ends the waits of a session for the advisory lock of an object.
-    pub(crate) fn end_waits(&mut self, now: Instant, slot: LockSlot, object: ObjectId, status: Status) {
+    /// A principal may wait in a realm, or has no wait left there.
+    pub(crate) fn allow_waits(&mut self, who: PrincipalId, realm: Realm) {
+        self.forbidden.remove(&(who, realm));
+    }
+
+    /// Nobody asks any more what a principal may wait for: its key was withdrawn, and none of its sessions is in good standing.
+    pub(crate) fn forget_waits(&mut self, who: PrincipalId) {
+        self.forbidden.retain(|(of, _), _| *of != who);
+    }
+
+    /// How the wait of a session ends for the lock of an entry, if it may not wait any more.
+    pub(super) fn forbids(&self, session: u32, entry: u32) -> Option<Status> {
+        self.forbidden.get(&(self.table.sessions[session].who, self.table.entries[entry].realm)).copied()
+    }
+
+    /// Ends the waits of a session in realms in which its principal may not wait.
+    pub(crate) fn end_forbidden(&mut self, now: Instant, slot: LockSlot) {
         let Some(slot) = self.table.session(slot) else { return };
         let mut waits = self.waits_of(slot);
-        waits.retain(|(_, entry)| self.table.entries[*entry].lock.object == object);
+        waits.retain(|(_, entry)| self.forbids(slot, *entry).is_some());
         for (nonce, entry) in &waits {
             let mine = |waiter: &LockWaiter| waiter.session == slot && waiter.nonce == *nonce;
             let place = self.waiters(*entry).position(mine);
-            if let Some(place) = place {
+            if let Some((place, status)) = place.zip(self.forbids(slot, *entry)) {
                 self.end_wait(*entry, place, status);
             }
         }
         self.grant_waiters_of(now, waits);
     }
 
-    /// Rights were withdrawn from the sessions that `of` names: nothing that they wait for is granted before it is judged ([`Self::judged`]).
-    pub(crate) fn doubt_waits(&mut self, of: impl Fn(SessionKey) -> bool) {
-        let theirs = self.waits.iter().filter(|((slot, _), _)| of(self.table.sessions[*slot].key));
-        let mut entries: Vec<_> = theirs.map(|(_, entry)| *entry).collect();
-        entries.sort_unstable();
-        entries.dedup();
-        let Table { sessions, entries: locks, .. } = &mut self.table;
-        for entry in entries {
-            let waiters = locks[entry].queue.iter_mut().flat_map(|queue| &mut queue.waiters);
-            waiters.filter(|waiter| of(sessions[waiter.session].key)).for_each(|waiter| waiter.doubted = true);
-        }
-    }
-
-    /// What is left of a session's waits may be granted.
-    pub(crate) fn judged(&mut self, now: Instant, slot: LockSlot) {
-        let Some(slot) = self.table.session(slot) else { return };
-        let waits = self.waits_of(slot);
-        for (_, entry) in &waits {
-            let waiters = self.table.queue_mut(*entry).waiters.iter_mut();
-            waiters.filter(|waiter| waiter.session == slot).for_each(|waiter| waiter.doubted = false);
-        }
-        self.grant_waiters_of(now, waits);
-    }
-
-    /// Demands the cache locks of the sessions that `of` names, in at most `budget` places from the place `from` on. The place to go on from;
-    /// `None`: there are no more.
-    pub(crate) fn demand_cached(&mut self, now: Instant, from: u32, budget: usize, of: impl Fn(SessionKey) -> bool) -> Option<u32> {
+    /// Demands the cache locks, in at most `budget` places from the place `from` on, of which `of` says, by their sessions' principals, their realms
+    /// and their modes, what may be kept and on whose account they are demanded. The place to go on from (`None`: there are no more), and on whose
+    /// account how many were.
+    pub(crate) fn demand_cached(
+        &mut self,
+        now: Instant,
+        from: u32,
+        budget: usize,
+        of: impl Fn(PrincipalId, Realm, Mode) -> Option<(Keep, Owner)>,
+    ) -> (Option<u32>, Vec<(Owner, u64)>) {
         let until = from.saturating_add(u32::try_from(budget).unwrap_or(u32::MAX)).min(self.table.holds.places());
+        let mut asked: Vec<(Owner, u64)> = Vec::new();
         for at in from..until {
-            let is_cached = |hold: &Hold| self.table.entries[hold.entry].lock.class == LockClass::Cache;
-            let hold = self.table.holds.get(at).filter(|hold| is_cached(hold));
-            if hold.is_some_and(|hold| of(self.table.sessions[hold.session].key)) {
-                self.demand(now, LockSlot::SERVER.0, at, Keep::Nothing);
+            let Some(hold) = self.table.holds.get(at) else { continue };
+            let Entry { class, realm, .. } = &self.table.entries[hold.entry];
+            let who = self.table.sessions[hold.session].who;
+            let Some((keep, owner)) = of(who, *realm, hold.mode).filter(|_| *class == LockClass::Cache) else { continue };
+            let (by, before) = (self.owners.join(owner), self.asked());
+            self.demand_on_account(now, by, at, keep);
+            self.owners.leave(by);
+            let more = self.asked() - before;
+            match asked.last_mut().filter(|(last, _)| *last == owner) {
+                Some((_, count)) => *count += more,
+                None => asked.push((owner, more)),
             }
         }
-        (until < self.table.holds.places()).then_some(until)
+        ((until < self.table.holds.places()).then_some(until), asked)
     }
 
     /// Grants to whoever waits in line with these requests.

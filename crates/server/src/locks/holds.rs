@@ -7,12 +7,14 @@
 
 use super::LockTable;
 use super::table::{Hold, LockAccess};
-use crate::ids::{LockSlot, SessionKey};
+use crate::ids::{Located, LockSlot, SessionKey};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
 use cistern_link::index::hash;
-use cistern_wire::{CacheGrant, Generation, Keep, LockClass, LockId, Mode, ObjectId, ReclaimItem, ReleaseItem, ReleasedItem, Status, Want};
+use cistern_wire::{
+    CacheGrant, Generation, Keep, LockClass, LockId, Mode, ObjectId, Realm, ReclaimItem, ReleaseItem, ReleasedItem, Status, Want,
+};
 
 /// Longest run of tokens that was ever granted: the largest that can be set.
 const RUN_MAX: u32 = 1 << 20;
@@ -36,16 +38,15 @@ impl LockTable {
     /// so that the next reader may cache), when the object is demanded all the time, when the session is not in good standing or
     /// is long, and when a bound is reached.
     #[inline]
-    pub(crate) fn cache_grant(&mut self, now: Instant, slot: LockSlot, object: ObjectId, want: Want) -> CacheGrant {
-        want.mode().map_or(CacheGrant::NONE, |mode| self.grant_cache_lock(now, slot, object, mode))
+    pub(crate) fn cache_grant(&mut self, now: Instant, slot: LockSlot, of: Located, want: Want) -> CacheGrant {
+        want.mode().map_or(CacheGrant::NONE, |mode| self.grant_cache_lock(now, slot, of, mode))
     }
 
-    fn grant_cache_lock(&mut self, now: Instant, slot: LockSlot, object: ObjectId, mode: Mode) -> CacheGrant {
+    fn grant_cache_lock(&mut self, now: Instant, slot: LockSlot, of: Located, mode: Mode) -> CacheGrant {
         //= wire-spec.md#11-7-restart-and-recovery
         //# A long session MUST NOT be given a cache lock.
         let Some(session) = self.table.good(slot).filter(|slot| self.table.sessions[*slot].caches) else { return CacheGrant::NONE };
-        let lock = LockId { object, class: LockClass::Cache };
-        let entry = self.table.entry(lock);
+        let entry = self.table.entry(LockId { object: of.object, class: LockClass::Cache });
         let (mut own, mut other) = (None, None);
         if let Some(entry) = entry {
             //= wire-spec.md#11-4-locks
@@ -67,7 +68,7 @@ impl LockTable {
         //= wire-spec.md#11-4-locks
         //# An object whose cache locks are demanded more often than used SHOULD be given none for a while.
         // What is being asked back is not granted anew.
-        if own.is_some_and(|at| self.table.holds[at].demand.is_some()) || self.is_hot(now, object) || self.is_struck(now, session) {
+        if own.is_some_and(|at| self.table.holds[at].demand.is_some()) || self.is_hot(now, of.object) || self.is_struck(now, session) {
             return CacheGrant::NONE;
         }
         let mode = match own.map(|at| self.table.holds[at].mode) {
@@ -84,7 +85,7 @@ impl LockTable {
         match own {
             Some(at) => self.grant_again(now, at, mode, generation, 1),
             None => {
-                let entry = self.table.entry_or_new(lock);
+                let entry = self.table.entry_of(of, LockClass::Cache);
                 self.add_hold(now, entry, session, mode, generation, 1);
             }
         }
@@ -151,7 +152,7 @@ impl LockTable {
         if let Some(demand) = demand {
             self.demand_settled(at, entry, session, demand);
         }
-        match self.table.entries[entry].lock.class {
+        match self.table.entries[entry].class {
             LockClass::Cache => self.retry_mutations(entry),
             LockClass::Advisory => self.grant_waiters(now, entry),
         }
@@ -186,9 +187,9 @@ impl LockTable {
         }
     }
 
-    /// Gives a session a lock under the generation and with the run that an earlier start of the server granted. Repeated, it is
-    /// answered alike.
-    pub(crate) fn restore(&mut self, now: Instant, slot: LockSlot, item: &ReclaimItem) -> Restored {
+    /// Gives a session a lock of an object in `realm` under the generation and with the run that an earlier start of the server granted.
+    /// Repeated, it is answered alike.
+    pub(crate) fn restore(&mut self, now: Instant, slot: LockSlot, item: &ReclaimItem, realm: Realm) -> Restored {
         let Some(slot) = self.table.good(slot) else { return Restored::Refused(Status::NOT_HELD) };
         let ReclaimItem { lock, mode, generation, first, .. } = *item;
         let run = if lock.class == LockClass::Cache { 1 } else { item.run };
@@ -209,7 +210,7 @@ impl LockTable {
                 return if same { Restored::Held } else { Restored::Refused(Status::NOT_HELD) };
             }
             let others = self.table.holds_of(entry).filter(|at| !self.table.holds[*at].mode.compatible(mode));
-            let others: Vec<SessionKey> = others.map(|at| self.table.sessions[self.table.holds[at].session].key).collect();
+            let others: Vec<SessionKey> = others.map(|at| self.table.sessions[self.table.holds[at].session].key()).collect();
             if !others.is_empty() {
                 return Restored::Conflict(others);
             }
@@ -217,7 +218,7 @@ impl LockTable {
         if !self.is_within_bounds(slot) {
             return Restored::Refused(Status::BUSY);
         }
-        let entry = self.table.entry_or_new(lock);
+        let entry = self.table.entry_of(Located { object: lock.object, realm }, lock.class);
         let at = self.add_hold(now, entry, slot, mode, generation, run);
         // A token of an earlier run is as good a guard as before.
         self.table.holds[at].before = first;

@@ -37,14 +37,14 @@ pub(crate) use table::LockAccess;
 pub(crate) use tokens::Tokens;
 
 use crate::config::LockLimits;
-use crate::ids::{LockSlot, Owner, SessionKey, TaskId};
+use crate::ids::{LockSlot, Owner, PrincipalId, SessionKey, TaskId};
 use advisory::advisory;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::index::Index;
 use cistern_link::slab::NONE;
-use cistern_wire::{Generation, Keep, Limited, LockClass, LockId, Mode, ObjectId, RowState, Status};
+use cistern_wire::{Generation, Keep, Limited, LockClass, LockId, Mode, ObjectId, Realm, RowState, Status};
 use demand::Demands;
 use ending::Sweep;
 use mutation::MutationWaiter;
@@ -227,6 +227,8 @@ pub(crate) struct LockTable {
     granted: Index,
     /// Lock requests that wait.
     waiting: usize,
+    /// Who may not wait any more in which realm, as long as waits of theirs there may be left, and how these end.
+    forbidden: BTreeMap<(PrincipalId, Realm), Status>,
     /// Sessions that were freed.
     sweep: Sweep,
     /// Locks with a waiter whose turn it was when there were no tokens.
@@ -249,12 +251,13 @@ impl LockTable {
             waits: BTreeMap::new(),
             granted: Index::default(),
             waiting: 0,
+            forbidden: BTreeMap::new(),
             sweep: Sweep::default(),
             starved: Vec::new(),
             hand: 0,
             decisions: VecDeque::new(),
         };
-        let server = table.open(SessionKey::SERVER, Owner::Server, true);
+        let server = table.open(SessionKey::SERVER, Owner::Server, PrincipalId::ANYBODY, true);
         debug_assert_eq!(server, LockSlot::SERVER);
         table
     }
@@ -283,6 +286,11 @@ impl LockTable {
                 self.grant_waiters(now, entry);
             }
         }
+    }
+
+    /// The places of holds, free ones included.
+    pub(crate) fn hold_places(&self) -> u32 {
+        self.table.holds.places()
     }
 
     /// How many locks are held, of both classes.
@@ -331,7 +339,7 @@ impl LockTable {
 
     fn ask_for_room(&mut self, now: Instant, by: u32, at: u32) -> bool {
         let Some(hold) = self.table.holds.get(at) else { return false };
-        let cache = self.table.entries[hold.entry].lock.class == LockClass::Cache;
+        let cache = self.table.entries[hold.entry].class == LockClass::Cache;
         if cache && hold.demand.is_none() && self.table.is_live(hold) {
             self.demand(now, by, at, Keep::Nothing);
         }
@@ -383,7 +391,7 @@ impl LockTable {
     }
 
     pub(super) fn other_holder(&self, entry: u32, asking: u32) -> Option<Row> {
-        let asking = self.table.sessions.get(asking).map(|session| session.key);
+        let asking = self.table.sessions.get(asking).map(|session| session.key());
         self.rows_of(entry).find(|row| Some(row.session) != asking)
     }
 
@@ -411,18 +419,18 @@ impl LockTable {
     }
 
     fn rows_of(&self, entry: u32) -> impl Iterator<Item = Row> {
-        let lock = self.table.entries[entry].lock;
+        let lock = self.table.entries[entry].lock();
         let holders = self.table.holds_of(entry).map(move |at| {
             let hold = &self.table.holds[at];
-            let session = self.table.sessions[hold.session].key;
+            let session = self.table.sessions[hold.session].key();
             Row { lock, state: RowState::Holds, mode: hold.mode, generation: hold.generation, session, since: hold.since }
         });
         holders.chain(self.waiters(entry).map(move |waiter| self.waiting_row(entry, waiter)))
     }
 
     fn waiting_row(&self, entry: u32, waiter: &LockWaiter) -> Row {
-        let lock = self.table.entries[entry].lock;
-        let session = self.table.sessions[waiter.session].key;
+        let lock = self.table.entries[entry].lock();
+        let session = self.table.sessions[waiter.session].key();
         Row { lock, state: RowState::Waits, mode: waiter.mode, generation: Generation(0), session, since: waiter.since }
     }
 

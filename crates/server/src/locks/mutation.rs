@@ -172,7 +172,7 @@ impl LockTable {
         //= wire-spec.md#11-4-locks
         //# A mutation MUST NOT be executed while its own session holds a cache lock on an affected object, unless `held` names its
         //# generation.
-        hold.session != mutation.session || !mutation.suspends(self.table.entries[hold.entry].lock.object, hold.generation)
+        hold.session != mutation.session || !mutation.suspends(self.table.entries[hold.entry].object, hold.generation)
     }
 
     /// Whether a mutation counts: its session is in good standing (section 11.3).

@@ -69,7 +69,7 @@ impl LockTable {
         let waiting = self.waiters(entry).take(OF_ONE_MAX);
         rows.extend(waiting.map(|waiter| self.waiting_row(entry, waiter)));
         LockInSight {
-            object: self.table.entries[entry].lock.object,
+            object: self.table.entries[entry].object,
             rows,
             more_holders,
             waiters: queue.map_or(0, |queue| queue.waiters.len()),
@@ -80,11 +80,11 @@ impl LockTable {
     pub(crate) fn demands_in_sight(&self, max: usize) -> Vec<DemandInSight> {
         let sessions = (0..self.table.sessions.places()).filter_map(|at| Some((at, self.table.sessions.get(at)?)));
         let live = sessions.filter(|(_, session)| matches!(session.access, LockAccess::Active | LockAccess::Suspended));
-        let demanded = live.flat_map(|(at, session)| self.table.demanded_of(at).map(move |hold| (session.key, hold)));
+        let demanded = live.flat_map(|(at, session)| self.table.demanded_of(at).map(move |hold| (session.key(), hold)));
         let row = |(session, at): (SessionKey, u32)| {
             let hold = &self.table.holds[at];
             let demand: Demand = hold.demand?;
-            let lock = self.table.entries[hold.entry].lock;
+            let lock = self.table.entries[hold.entry].lock();
             Some(DemandInSight { lock, session, mode: hold.mode, keep: demand.keep(), is_sent: !demand.is_due(), since: hold.since })
         };
         demanded.filter_map(row).take(max).collect()

@@ -189,7 +189,7 @@ impl LockTable {
             owner.span = cost.saturating_mul(FIRST_TIMES << (owner.strikes - 1)).min(LONGEST);
             owner.until = now.plus(owner.span);
         }
-        let kept = self.table.demanded_of(session).map(|at| self.table.entries[self.table.holds[at].entry].lock);
+        let kept = self.table.demanded_of(session).map(|at| self.table.entries[self.table.holds[at].entry].lock());
         let kept = kept.filter(|lock| lock.class == LockClass::Cache);
         let objects: Vec<_> = kept.take(super::ASKED_FOR_ROOM).map(|lock| lock.object).collect();
         objects.into_iter().for_each(|object| self.cool(now, object, cost * 2));

@@ -6,14 +6,14 @@
 //! listed in the order of their ids, 64 in a word, for those made one after the other are locked one after the other.
 
 use super::demand::Demand;
-use crate::ids::{LockSlot, SessionKey, TaskId};
+use crate::ids::{Located, LockSlot, PrincipalId, SessionKey, TaskId};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::index::{Index, hash};
 use cistern_link::slab::{NONE, Slab};
-use cistern_wire::{Generation, LockClass, LockId, Mode, ObjectId};
+use cistern_wire::{Generation, LockClass, LockId, Mode, ObjectId, Realm, SessionId};
 use core::ops::RangeInclusive;
 
 /// One lock held by one session.
@@ -44,10 +44,19 @@ pub(super) struct Hold {
 /// One lock that somebody holds or waits for.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) lock: LockId,
+    pub(super) object: ObjectId,
+    pub(super) class: LockClass,
     pub(super) queue: Option<Box<Queue>>,
+    /// The realm of its object; none, 0, until somebody holds the lock or waits for it with a request.
+    pub(super) realm: Realm,
     first: u32,
     last: u32,
+}
+
+impl Entry {
+    pub(super) const fn lock(&self) -> LockId {
+        LockId { object: self.object, class: self.class }
+    }
 }
 
 /// Those who wait for a lock.
@@ -71,8 +80,6 @@ pub(super) struct LockWaiter {
     pub(super) heard: Instant,
     /// Its turn has come, and its session is asked whether it is there.
     pub(super) asked: bool,
-    /// Rights were withdrawn from its principal, and whether it may wait on is not judged yet.
-    pub(super) doubted: bool,
 }
 
 /// What a session may do with locks: its standing, as far as they are concerned.
@@ -91,7 +98,11 @@ pub(crate) enum LockAccess {
 /// A session, as the lock table sees it.
 #[derive(Debug)]
 pub(super) struct SessionLocks {
-    pub(super) key: SessionKey,
+    id: SessionId,
+    /// Its place in the table of sessions.
+    place: u32,
+    /// By whose rights it waits and caches.
+    pub(super) who: PrincipalId,
     pub(super) access: LockAccess,
     /// Whether it may have cache locks.
     pub(super) caches: bool,
@@ -112,6 +123,10 @@ pub(super) struct SessionLocks {
 }
 
 impl SessionLocks {
+    pub(super) const fn key(&self) -> SessionKey {
+        SessionKey { place: self.place, id: self.id }
+    }
+
     /// Its mutations that wait or execute.
     pub(super) fn tasks(&self) -> &[TaskId] {
         self.tasks.as_ref().map(|tasks| tasks.as_slice()).unwrap_or_default()
@@ -163,11 +178,13 @@ impl Table {
         }
     }
 
-    pub(super) fn open(&mut self, key: SessionKey, owner: u32, caches: bool) -> u32 {
+    pub(super) fn open(&mut self, SessionKey { place, id }: SessionKey, owner: u32, who: PrincipalId, caches: bool) -> u32 {
         let access = LockAccess::Active;
         let (told, held_back) = (0, false);
         self.sessions.insert(SessionLocks {
-            key,
+            id,
+            place,
+            who,
             access,
             caches,
             owner,
@@ -203,14 +220,14 @@ impl Table {
     }
 
     pub(super) fn entry(&self, lock: LockId) -> Option<u32> {
-        self.index.find(hash(lock.object.0, lock.class as u64), |at| self.entries[at].lock == lock)
+        self.index.find(hash(lock.object.0, lock.class as u64), |at| self.entries[at].lock() == lock)
     }
 
     pub(super) fn entry_or_new(&mut self, lock: LockId) -> u32 {
         if let Some(entry) = self.entry(lock) {
             return entry;
         }
-        let entry = self.entries.insert(Entry { lock, queue: None, first: NONE, last: NONE });
+        let entry = self.entries.insert(Entry { object: lock.object, class: lock.class, queue: None, realm: Realm(0), first: NONE, last: NONE });
         self.index.insert(hash(lock.object.0, lock.class as u64), entry);
         if lock.class == LockClass::Advisory {
             self.advisory.insert(lock.object);
@@ -218,10 +235,17 @@ impl Table {
         entry
     }
 
+    /// The entry of a lock that is about to be held or waited for by a request.
+    pub(super) fn entry_of(&mut self, Located { object, realm }: Located, class: LockClass) -> u32 {
+        let entry = self.entry_or_new(LockId { object, class });
+        self.entries[entry].realm = realm;
+        entry
+    }
+
     /// Gives the entry's memory back if nobody holds its lock or waits for it.
     pub(super) fn drop_if_idle(&mut self, entry: u32) {
-        let Entry { lock, first, queue, .. } = &mut self.entries[entry];
-        let lock = *lock;
+        let lock = self.entries[entry].lock();
+        let Entry { first, queue, .. } = &mut self.entries[entry];
         if queue.as_ref().is_some_and(|queue| queue.waiters.is_empty() && queue.tasks.is_empty())
             && let Some(queue) = queue.take()
             && self.spare.len() < SPARE_MAX

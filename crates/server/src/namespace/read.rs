@@ -70,13 +70,13 @@ impl Namespace {
         reading: &Reading<'_>,
         asker: Asker<'_>,
         room: usize,
-        mut grant: impl FnMut(ObjectId, Want) -> CacheGrant,
+        mut grant: impl FnMut(&Attr, Want) -> CacheGrant,
         out: &mut Writer,
     ) -> Result<(), ReadError> {
         match reading {
             Reading::Lookup(m) => self.lookup(view, m, asker, room, &mut grant, out),
             Reading::GetAttr(m) => readable(view, m.object, asker).map(|record| {
-                let grant = grant(m.object, asker.wanted(&record.attr, m.want));
+                let grant = grant(&record.attr, asker.wanted(&record.attr, m.want));
                 Stated { attr: record.attr, grant }.put_reply(out);
             }),
             Reading::ReadDir(m) => read_dir(view, m, asker, room, &mut grant, out),
@@ -93,7 +93,7 @@ impl Namespace {
         m: &Lookup<'_>,
         asker: Asker<'_>,
         room: usize,
-        grant: &mut impl FnMut(ObjectId, Want) -> CacheGrant,
+        grant: &mut impl FnMut(&Attr, Want) -> CacheGrant,
         out: &mut Writer,
     ) -> Result<(), ReadError> {
         let most = room.saturating_sub(WALKED_AROUND) / Stated::LEN;
@@ -129,7 +129,7 @@ impl Namespace {
             _ => &[],
         };
         for step in &mut self.steps {
-            step.grant = grant(step.attr.object, asker.wanted(&step.attr, m.want));
+            step.grant = grant(&step.attr, asker.wanted(&step.attr, m.want));
         }
         Reply::Walked(Walked { status, steps: List::of(&self.steps), target: Bytes16(target) }).put(out);
         Ok(())
@@ -141,7 +141,7 @@ impl Namespace {
         m: &Read,
         asker: Asker<'_>,
         room: usize,
-        grant: &mut impl FnMut(ObjectId, Want) -> CacheGrant,
+        grant: &mut impl FnMut(&Attr, Want) -> CacheGrant,
         out: &mut Writer,
     ) -> Result<(), ReadError> {
         let attr = &readable(view, m.object, asker)?.attr;
@@ -153,7 +153,7 @@ impl Namespace {
         let most = room.min(usize::from(u16::MAX)).min(usize::try_from(m.length).unwrap_or(usize::MAX));
         let end = attr.size.min(m.offset.saturating_add(most as u64));
         gather(view, m.object, m.offset, end, &mut self.bytes)?;
-        let grant = grant(m.object, asker.wanted(attr, m.want));
+        let grant = grant(attr, asker.wanted(attr, m.want));
         Reply::Data(Data { attr: *attr, grant, offset: m.offset, data: Bytes16(&self.bytes) }).put(out);
         Ok(())
     }
@@ -220,7 +220,7 @@ pub(super) fn read_dir(
     m: &ReadDir<'_>,
     asker: Asker<'_>,
     room: usize,
-    grant: &mut impl FnMut(ObjectId, Want) -> CacheGrant,
+    grant: &mut impl FnMut(&Attr, Want) -> CacheGrant,
     out: &mut Writer,
 ) -> Result<(), ReadError> {
     let dir = directory(view, m.dir, asker)?.attr;
@@ -249,7 +249,7 @@ pub(super) fn read_dir(
     if m.detail {
         know_objects(view, &page)?;
     }
-    let dir_grant = grant(m.dir, asker.wanted(&dir, m.want));
+    let dir_grant = grant(&dir, asker.wanted(&dir, m.want));
     let mut entries: Vec<Entry<'_>> = Vec::with_capacity(page.len());
     for (name, EntryRecord { object, kind }) in page {
         let attr = if m.detail { Some(entered(view, object)?.attr) } else { None };
@@ -258,7 +258,7 @@ pub(super) fn read_dir(
             // Two names of one file on one page: its one grant stands at both.
             let same = entries.iter().filter(|_| attr.nlink > 1).find(|other| other.object == object);
             let given = same.and_then(|other| other.detail).map(|detail| detail.grant);
-            Stated { attr, grant: given.unwrap_or_else(|| grant(object, asker.wanted(&attr, m.want))) }
+            Stated { attr, grant: given.unwrap_or_else(|| grant(&attr, asker.wanted(&attr, m.want))) }
         });
         entries.push(Entry { name: Bytes8(name), object, kind, detail });
     }

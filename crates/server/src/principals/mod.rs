@@ -13,6 +13,7 @@ mod tests;
 pub use crate::ids::{PrincipalId, Rights};
 
 use crate::store::{EarlierKeys, PrincipalRecord};
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use cistern_link::bugs::{self, Bug};
@@ -23,6 +24,9 @@ use hashbrown::HashMap;
 
 /// Most realms in which a principal has rights.
 pub const GRANTS_MAX: usize = 64;
+/// An owner of a realm gives rights there to nobody who has rights in so many others: the other half is kept for operators, and for the realms
+/// that a principal begins itself.
+pub const OWNERS_GRANTS_MAX: usize = GRANTS_MAX / 2;
 /// Most principals, those whose keys were withdrawn included.
 pub const PRINCIPALS_MAX: usize = 100_000;
 
@@ -60,6 +64,8 @@ pub struct Principals {
     known: BTreeMap<PrincipalId, Principal>,
     /// By their keys, also those that were withdrawn.
     keys: HashMap<[u8; 32], PrincipalId>,
+    /// By name those that were not revoked.
+    names: BTreeMap<Box<[u8]>, PrincipalId>,
 }
 
 /// Who asks for one operation, with its rights of this instant.
@@ -144,12 +150,24 @@ impl<'a> Asker<'a> {
         self.is_anybody() || self.known.is_some_and(of)
     }
 
-    /// Whether a realm may be made by it besides so many that are made already: it is to have rights in each. Those in realms that are gone do not
-    /// count, and go with the next grant.
+    /// Whether a realm may be made by it besides so many that are made already: it is to have rights in each.
     #[must_use]
     pub fn may_begin(self, made: usize, exists: impl Fn(Realm) -> bool) -> bool {
-        let has = |known: &Principal| known.record.rights.iter().filter(|(of, _)| *of == Realm::TREE || exists(*of)).count();
-        self.is_anybody() || self.known.is_some_and(|known| has(known) + made < GRANTS_MAX)
+        self.is_anybody() || self.realms(exists) + made < GRANTS_MAX
+    }
+
+    /// In how many realms it has rights. Those in realms that are gone do not count, and go with the next grant.
+    #[must_use]
+    pub fn realms(self, exists: impl Fn(Realm) -> bool) -> usize {
+        let given = self.known.map_or(&[][..], |known| &known.record.rights);
+        given.iter().filter(|(of, _)| *of == Realm::TREE || exists(*of)).count()
+    }
+
+    /// What it was given in a realm, without what follows from that.
+    #[must_use]
+    pub fn given(self, realm: Realm) -> Rights {
+        let given = self.known.map_or(&[][..], |known| &known.record.rights);
+        given.iter().find(|(of, _)| *of == realm).map_or(Rights::NONE, |(_, rights)| *rights)
     }
 }
 
@@ -176,7 +194,18 @@ impl Principals {
         let last = self.known.get(&id).filter(|_| bugs::is(Bug::R5)).map(|before| before.last.clone()).unwrap_or_default();
         self.keys.extend(record.keys().map(|key| (key, id)));
         let seen_s = self.known.get(&id).map(|before| before.seen_s.clone()).unwrap_or_default();
+        self.unname(id);
+        if !record.revoked {
+            self.names.insert(record.name.clone(), id);
+        }
         self.known.insert(id, Principal { record, rights, last, seen_s });
+    }
+
+    /// The name of one is free, if it has one.
+    fn unname(&mut self, id: PrincipalId) {
+        if let Some(before) = self.known.get(&id).filter(|before| !before.record.revoked) {
+            self.names.remove(&before.record.name);
+        }
     }
 
     /// Who asks, if it is this one.
@@ -220,7 +249,7 @@ impl Principals {
     /// The one that has this name and was not revoked.
     #[must_use]
     pub fn named(&self, name: &[u8]) -> Option<PrincipalId> {
-        self.iter().find(|(_, record)| !record.revoked && *record.name == *name).map(|(id, _)| id)
+        self.names.get(name).copied()
     }
 
     /// A new one, without rights; its record is to be written.
@@ -257,7 +286,10 @@ impl Principals {
         if self.named(name).is_some_and(|other| other != who) {
             return Err(Status::EEXIST);
         }
-        let record = &mut self.known.get_mut(&who).filter(|known| !known.record.revoked).ok_or(Status::ENOENT)?.record;
+        self.known.get(&who).filter(|known| !known.record.revoked).ok_or(Status::ENOENT)?;
+        self.unname(who);
+        self.names.insert(name.into(), who);
+        let record = &mut self.known.get_mut(&who).ok_or(Status::EIO)?.record;
         record.name = name.into();
         Ok(record)
     }

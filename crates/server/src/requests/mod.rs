@@ -106,8 +106,6 @@ pub(crate) enum Origin {
         /// How far that is.
         progress: Progress,
     },
-    /// Ends the waits of a session whose rights were withdrawn. Nothing is asked twice, so these are not counted.
-    Recheck(SessionKey),
     /// Starts the server. Every page of what it reads is a round, so these are not counted.
     Boot,
 }
@@ -139,7 +137,7 @@ impl Task {
     pub(crate) const fn call(&self) -> Option<&Call> {
         match &self.origin {
             Origin::Request { call, .. } => Some(call),
-            Origin::RemoveEphemeral { .. } | Origin::Recheck(_) | Origin::Boot => None,
+            Origin::RemoveEphemeral { .. } | Origin::Boot => None,
         }
     }
 
@@ -147,7 +145,7 @@ impl Task {
     pub(crate) const fn call_mut(&mut self) -> Option<&mut Call> {
         match &mut self.origin {
             Origin::Request { call, .. } => Some(call),
-            Origin::RemoveEphemeral { .. } | Origin::Recheck(_) | Origin::Boot => None,
+            Origin::RemoveEphemeral { .. } | Origin::Boot => None,
         }
     }
 }
@@ -173,7 +171,7 @@ impl Tasks {
     pub(crate) fn suspend(&mut self, id: TaskId, mut origin: Origin, blocked: Blocked) -> Vec<Query> {
         match &mut origin {
             Origin::Request { call: Call { progress, .. }, .. } | Origin::RemoveEphemeral { progress, .. } => progress.blocked(&blocked),
-            Origin::Recheck(_) | Origin::Boot => {}
+            Origin::Boot => {}
         }
         let (wait, queries) = match blocked {
             Blocked::Load(mut queries) => {

@@ -165,6 +165,13 @@ impl Scheduler {
         self.flows.find(owner).map_or((FlowId::NONE, 0), |(at, sessions)| (FlowId(at), sessions))
     }
 
+    /// What the flow of an owner may yet cost in this round.
+    #[cfg(test)]
+    pub(crate) fn credit_of(&mut self, owner: Owner) -> Option<i32> {
+        self.settle();
+        self.flows.find(owner).map(|(at, _)| self.flows[at].credit)
+    }
+
     /// A session of a flow has ended; nothing of it is queued. A debt outlives the last one: or a new session would pay it.
     pub(crate) fn part(&mut self, id: FlowId) {
         if id == FlowId::NONE || !self.flows.leave(id.0) {

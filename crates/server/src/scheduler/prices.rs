@@ -31,6 +31,9 @@ const FILLED_16: u32 = 8;
 /// committed.
 pub(crate) const LINE: u32 = 40_000;
 
+/// A session or a hold that is looked at for what withdrawn rights allowed.
+const PLACE: u32 = 10;
+
 /// What one message of each kind costs at least, by its code.
 const LEAST: [u16; 256] = {
     let (mut prices, mut at) = ([250; 256], 0);
@@ -95,6 +98,11 @@ pub(crate) const fn listed(bytes: usize) -> u32 {
 /// What a list of so many rows costs.
 pub(crate) const fn rows(count: usize) -> u32 {
     (count as u32).saturating_mul(ROW)
+}
+
+/// What it costs to look through so many sessions and holds.
+pub(crate) fn places(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX).saturating_mul(PLACE)
 }
 
 /// What it costs to ask so many locks back.

@@ -1,7 +1,7 @@
 //! ADMIN: operators' lines, which the driver executes.
 //!
-//! Decides who may give one (an operator, but for two lines about the own key), at the moment at which it is given out, and in which pages it is answered. Implements `wire-spec.md` sections
-//! 6.2 and 11.9. Invariant: a line that was given out is executed, whatever becomes of its session; its answer waits until everything that
+//! Decides who may give one (an operator; anybody with a key two lines about that, and grants, which are judged when they are executed), at the moment at
+//! which it is given out, and in which pages it is answered. Implements `wire-spec.md` sections 6.2 and 11.9. Invariant: a line that was given out is executed, whatever becomes of its session; its answer waits until everything that
 //! it may show is durable.
 //! Leaves to others: what a line means and what it changes (the driver, by the calls of `rights`, `joining` and others).
 
@@ -26,16 +26,20 @@ const TEXT_AROUND: usize = Reply::KIND_LEN + AdminAnswer::MIN_LEN;
 const OWN_KEY_LINES: [&str; 2] = [ROTATE_LINE, RETIRE_LINE];
 /// Asks for an invite for the next key of who asks.
 pub const ROTATE_LINE: &str = r#"{"op":"rotate"}"#;
+/// What a line has, byte for byte, by which somebody who is no operator may grant rights: no string in a line of JSON can have it.
+const GRANT_OP: &str = r#""op":"grant""#;
 /// Ends the time for which the former key of who asks is good.
 pub const RETIRE_LINE: &str = r#"{"op":"retire"}"#;
 
-/// A line that an operator has given, or a principal about its own key.
+/// A line that an operator has given, or a principal about its own key or what it may grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminLine {
     /// By which it is answered.
     pub id: LineId,
     /// Whose it is.
     pub who: PrincipalId,
+    /// Whether that is an operator. Any other may have asked for its own key, or for a grant, which [`Server::grant_by`] judges.
+    pub operator: bool,
     /// The principal's name.
     pub name: String,
     /// The session in which it came.
@@ -46,10 +50,10 @@ pub struct AdminLine {
 
 impl Server {
     //= wire-spec.md#11-9-realms-and-rights
-    //# A server MUST execute the line of an ADMIN only for an operator, unless it is one of those about the sender's own key, and only in
-    //# a sealed session.
+    //# A server MUST execute the line of an ADMIN only for an operator, unless it is a grant or one of those about the sender's own key, and
+    //# only in a sealed session.
     fn may_give(&self, who: PrincipalId, line: &str) -> bool {
-        let is_own = OWN_KEY_LINES.contains(&line);
+        let is_own = OWN_KEY_LINES.contains(&line) || line.contains(GRANT_OP);
         // Not whoever may do everything because nobody asks for keys, nor who has none yet.
         self.form() == Form::Record && self.principals.get(who).is_some_and(|record| record.operator || is_own && !record.revoked)
     }
@@ -103,7 +107,8 @@ impl Server {
                 }
                 let name = server.principals.get(call.who).map(|record| String::from_utf8_lossy(&record.name).into_owned());
                 let (who, name, session) = (call.who, name.unwrap_or_default(), call.key.id());
-                return Some(AdminLine { id: server.lines.begin(call), who, name, session, line });
+                let operator = server.principals.asker(who).is_operator();
+                return Some(AdminLine { id: server.lines.begin(call), who, operator, name, session, line });
             }
         })
     }

@@ -6,7 +6,7 @@
 //! After a failed write nothing is answered any more.
 //! Leaves to others: what is held (`answers`, `opening`, `lifecycle`), the engine (`cistern-store`).
 
-use crate::ids::Bound;
+use crate::ids::{Bound, Owner};
 use crate::presence::Change;
 use crate::principals::PrincipalId;
 use crate::requests::{Call, TaskId};
@@ -143,7 +143,7 @@ impl Server {
                     OnDurable::Tokens(up_to) => self.locks.tokens_durable(self.now, up_to),
                     OnDurable::Started => self.started(),
                     OnDurable::GraceOver => self.grace_over(),
-                    OnDurable::Revoked(who) => self.withdrawn(who, Withdrawn::Key),
+                    OnDurable::Revoked(who) => self.withdrawn(who, Withdrawn::Key, Owner::Server),
                     OnDurable::Changed(by, changes) => self.tell_watchers(by, changes),
                 }
             }

@@ -5,7 +5,7 @@
 //! Invariant: until a run has all it needs it changes nothing.
 //! Leaves to others: what the operations mean (`namespace`), who may hold what (`locks`), standing and at-most-once (`requests`).
 
-use crate::ids::{Bound, FlowId, LockSlot};
+use crate::ids::{Bound, FlowId, Located, LockSlot};
 use crate::locks::{LockOutcome, LockTable, Row, Turn};
 use crate::namespace::staging::Stages;
 use crate::namespace::{Mutation, MutationCx, Plan, PlanError, Reading, carried, staged};
@@ -169,12 +169,12 @@ impl Server {
         // A read that is made again for a duplicate grants nothing: the grant of the first reply may have arrived (section 11.4).
         let grants = call.answering == Answering::First && !in_grace;
         let mut owners = Vec::new();
-        let grant = |object, want| match ephemerals.owner_besides(session, object) {
+        let grant = |attr: &Attr, want| match ephemerals.owner_besides(session, attr.object) {
             Some(owner) => {
                 owners.push(owner);
                 CacheGrant::NONE
             }
-            None if grants => locks.cache_grant(now, call.slot, object, want),
+            None if grants => locks.cache_grant(now, call.slot, attr.into(), want),
             None => CacheGrant::NONE,
         };
         let read = self.namespace.read(&view, reading, asker, room, grant, &mut reply);
@@ -268,7 +268,7 @@ impl Server {
         let want = if in_grace { Want::Nothing } else { terms.want };
         let grant = |attr: &Attr| match ephemerals.owner_besides(session, attr.object) {
             Some(_) => CacheGrant::NONE,
-            None => locks.cache_grant(now, call.slot, attr.object, asker.wanted(attr, want)),
+            None => locks.cache_grant(now, call.slot, attr.into(), asker.wanted(attr, want)),
         };
         applied.encode(grant, reply);
         let (who, begun): (_, Vec<Realm>) = (asker.who(), applied.begun().filter(|_| !asker.is_anybody()).collect());
@@ -299,8 +299,8 @@ impl Server {
         // Apart from what the run has seen: a grant shows nothing of the object.
         let object = Seen::default();
         let asker = self.principals.asker(call.who);
-        let permitted = self.namespace.permitted(&self.store.view(&object), message.object, asker, Rights::LOCK).map(|_| ());
-        permitted.inspect_err(|_| seen.note_all(&object))?;
+        let permitted = self.namespace.permitted(&self.store.view(&object), message.object, asker, Rights::LOCK).map(Located::from);
+        let of = permitted.inspect_err(|_| seen.note_all(&object))?;
         // A lock on what a crash could still take back would outlive it. It waits once: what changed the object later did not make it.
         if !call.progress.settled
             && let Some(batch) = object.depends_on(&self.store)
@@ -327,7 +327,7 @@ impl Server {
         self.holds_less(key);
         let lock = LockId { object: message.object, class: LockClass::Advisory };
         let asked = self.locks.asked();
-        let outcome = self.locks.lock(self.now, call.slot, call.nonce, message.object, message.mode, message.wait);
+        let outcome = self.locks.lock(self.now, call.slot, call.nonce, of, message.mode, message.wait);
         self.scheduler.charge(call.flow, prices::demands(self.locks.asked() - asked));
         match outcome {
             LockOutcome::Granted { mode, generation, run } => {
@@ -362,7 +362,8 @@ impl Server {
         };
         self.stats.repeated += 1;
         if bugs::is(Bug::M25) {
-            self.locks.lock(self.now, slot, nonce, lock.object, lock.mode, lock.wait);
+            let of = Located { object: lock.object, realm: Realm::TREE };
+            self.locks.lock(self.now, slot, nonce, of, lock.mode, lock.wait);
         }
         let rows = self.locks.rows(Some(lock.object), (ObjectId(0), 0), usize::MAX).list;
         self.scheduler.charge(flow, prices::control(Kind::Lock) + prices::rows(rows.len()));

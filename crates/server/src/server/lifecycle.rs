@@ -9,7 +9,7 @@
 //! before it.
 //! Leaves to others: which locks those are (`locks`), what a late agent is told (`strangers`).
 
-use crate::ids::{Bound, FlowId, LockSlot, Owner};
+use crate::ids::{Bound, FlowId, LockSlot, Owner, PrincipalId};
 use crate::locks::LockAccess;
 use crate::requests::{TaskId, Wait};
 use crate::server::Server;
@@ -206,7 +206,7 @@ impl Server {
                 self.set_access(key, LockAccess::Ended);
                 self.set_access(key, LockAccess::Freed);
                 while self.locks.sweep(self.now, usize::MAX >> 1) {}
-                let slot = self.locks.open(key, Owner::Server, true);
+                let slot = self.locks.open(key, Owner::Server, PrincipalId::ANYBODY, true);
                 self.sessions.get_mut(key).into_iter().for_each(|session| session.slot = slot);
             } else if self.locks.only_waits(self.sessions.slot(key)) && !self.ephemerals.any_of(key.id()) {
                 info!("{}: session {} has timed out; it only waited for locks", self.who, key.id());

@@ -141,7 +141,7 @@ impl Server {
         self.open_idle(key, boot);
         //= wire-spec.md#11-7-restart-and-recovery
         //# A long session MUST NOT be given a cache lock.
-        let slot = self.locks.open(key, owner, !self.long.contains(id));
+        let slot = self.locks.open(key, owner, opening.principal, !self.long.contains(id));
         if let Some(session) = self.sessions.get_mut(key) {
             session.slot = slot;
             session.flow = self.scheduler.join(owner);

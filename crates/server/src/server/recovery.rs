@@ -31,8 +31,8 @@ use cistern_link::Stored;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::RECLAIM_MAX;
 use cistern_wire::{
-    Ack, AgentId, Bytes16, Fate, Field as _, List, LockClass, Mode, ObjectId, Outcome, OutcomeTold, Reclaim, ReclaimComplete, ReclaimItem,
-    Reclaimed, ReclaimedItem, Reply, SessionId, Status,
+    Ack, AgentId, Bytes16, Fate, Field as _, List, LockClass, Mode, ObjectId, Outcome, OutcomeTold, Realm, Reclaim, ReclaimComplete,
+    ReclaimItem, Reclaimed, ReclaimedItem, Reply, SessionId, Status,
 };
 use core::time::Duration;
 use log::{info, warn};
@@ -91,12 +91,12 @@ impl Server {
         let eligible = self.may_reclaim(call.key, message.from);
         let asker = self.principals.asker(call.who);
         let view = self.store.view(seen);
-        let (mut versions, mut missing) = (Vec::with_capacity(message.items.len()), Vec::new());
+        let (mut found, mut missing) = (Vec::with_capacity(message.items.len()), Vec::new());
         for item in message.items.iter().filter(|_| eligible) {
             match self.namespace.permitted(&view, item.lock.object, asker, needed(&item)) {
-                Ok(attr) => versions.push(Ok(attr.version)),
-                Err(ReadError::Failed(status)) => versions.push(Err(status)),
-                Err(ReadError::NotCached(_)) if call.progress.gives_up() => versions.push(Err(Status::EIO)),
+                Ok(attr) => found.push(Ok((attr.version, attr.realm))),
+                Err(ReadError::Failed(status)) => found.push(Err(status)),
+                Err(ReadError::NotCached(_)) if call.progress.gives_up() => found.push(Err(Status::EIO)),
                 Err(ReadError::NotCached(queries)) => missing.extend(queries),
             }
         }
@@ -106,9 +106,10 @@ impl Server {
         let mut against = Vec::new();
         let mut items = Vec::with_capacity(message.items.len());
         for (at, item) in message.items.iter().enumerate() {
-            let version = versions.get(at).copied().unwrap_or(Err(Status::NOT_HELD));
-            let status = version.map_or_else(|status| status, |_| self.reclaim_item(call, message.from, &item, &mut against));
-            let version = version.ok().filter(|_| status == Status::OK).unwrap_or(0);
+            let found = found.get(at).copied().unwrap_or(Err(Status::NOT_HELD));
+            let reclaimed = found.map(|(_, realm)| self.reclaim_item(call, message.from, (&item, realm), &mut against));
+            let status = reclaimed.unwrap_or_else(|status| status);
+            let version = found.ok().filter(|_| status == Status::OK).map_or(0, |(version, _)| version);
             //= wire-spec.md#11-7-restart-and-recovery
             //# A reclaim MUST name object, mode, generation and version cached, and be answered with the current version.
             if status == Status::OK
@@ -127,9 +128,9 @@ impl Server {
         self.answer_with(&Reply::Reclaimed(Reclaimed { items: List::of(&items) }), Repeatable::Changes)
     }
 
-    /// Gives one lock back; adds those to `against` who have reclaimed it before and cannot have held it, too.
-    fn reclaim_item(&mut self, call: Call, from: SessionId, item: &ReclaimItem, against: &mut Vec<SessionKey>) -> Status {
-        let key = call.key;
+    /// Gives one lock, of an object in a realm, back; adds those to `against` who have reclaimed it before and cannot have held it, too.
+    fn reclaim_item(&mut self, call: Call, from: SessionId, of: (&ReclaimItem, Realm), against: &mut Vec<SessionKey>) -> Status {
+        let (key, (item, realm)) = (call.key, of);
         //= wire-spec.md#11-7-restart-and-recovery
         //# After the common grace only advisory locks whose objects the former session's record names MUST be reclaimable.
         if self.grace.as_ref().is_some_and(|grace| !grace.may_have_held(from, item.lock)) {
@@ -138,7 +139,7 @@ impl Server {
         if self.record_lock(key, item.lock.object) == Recording::Full {
             return Status::BUSY;
         }
-        match self.locks.restore(self.now, call.slot, item) {
+        match self.locks.restore(self.now, call.slot, item, realm) {
             Restored::Held => Status::OK,
             Restored::Refused(status) => status,
             Restored::Conflict(others) => {

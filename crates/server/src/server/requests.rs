@@ -265,7 +265,6 @@ impl Server {
         match self.tasks.take(id).map(|task| task.origin) {
             Some(Origin::Request { call, body }) => self.start(call, Raw { kind: call.kind, body: &body }),
             Some(Origin::RemoveEphemeral { object, progress }) => self.remove_orphan(id, object, progress),
-            Some(Origin::Recheck(key)) => self.recheck(id, key),
             Some(Origin::Boot) => self.boot(),
             None => {}
         }

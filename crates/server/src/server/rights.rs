@@ -1,16 +1,18 @@
 //! Rights, as the machine keeps them: principals added, renamed and revoked by an operator, rights given and withdrawn, and what that ends.
 //!
-//! Decides what follows when rights are withdrawn: from then on nothing is executed by them, for each execution checks (`principals`); waits
-//! that they no longer allow end, watches end with the next change, cache locks are demanded, and advisory locks stay until they are given back
-//! or their session is evicted. A revoked principal's sessions end by D, without a way back, when that is durable. What is to end is looked
-//! for in slices, one in a turn, however many sessions and locks there are.
-//! Invariant: whoever is told that something was granted or withdrawn is told when it is durable.
+//! Decides who may give rights, and what follows when they are withdrawn: from then on nothing is executed by them, for each execution checks
+//! (`principals`); in that realm waits that they no longer allow end, watches end with the next change, cache locks are demanded, and advisory
+//! locks stay until they are given back or their session is evicted. A revoked principal's sessions end by D, without a way back, when that is
+//! durable. What is to end is looked for in slices, one in a turn, however many sessions and locks there are; whoever has withdrawn pays for that.
+//! Invariants: whoever is told that something was granted or withdrawn is told when it is durable. A withdrawal ends nothing in another realm, and
+//! nothing that the rights that are left allow.
 //! Leaves to others: the table (`principals`), which principal a session has (who opens it).
 
+use crate::ids::Owner;
 use crate::locks::{Row, Rows};
 use crate::presence::Change;
-use crate::principals::{PrincipalId, Rights};
-use crate::requests::{Blocked, Call, Origin, TaskId};
+use crate::principals::{OWNERS_GRANTS_MAX, PrincipalId, Rights};
+use crate::requests::{Blocked, Call};
 use crate::scheduler::prices;
 use crate::server::Server;
 use crate::server::durability::OnDurable;
@@ -22,37 +24,42 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
-use cistern_wire::{ObjectId, Realm, SessionId, Status};
+use cistern_wire::{Keep, Mode, ObjectId, Realm, SessionId, Status};
 use log::{info, warn};
 
 /// Most rows of LIST_LOCKS that are looked at for one that may be seen.
 const LOOKED_AT_MAX: usize = 4_096;
 
-/// What was withdrawn from a principal; the later one takes the other in.
+/// What was withdrawn from a principal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Withdrawn {
-    /// Some of its rights.
-    Rights,
+    /// Some of its rights in a realm.
+    Rights(Realm),
     /// Its key.
     Key,
 }
 
-/// Whose withdrawals have not ended yet all that they end. One pass through all sessions and all locks serves everybody who was named before
-/// it began; what was opened and granted after that was by the rights that are left.
+/// The withdrawals that have not ended yet all that they end, each with the owner on whose account that is. One pass through all sessions and all
+/// locks serves all that were made before it began; what was opened and granted after that was by the rights that are left.
 #[derive(Debug, Default)]
 pub(crate) struct Withdrawals {
-    of: BTreeMap<PrincipalId, Withdrawn>,
+    of: BTreeMap<(PrincipalId, Withdrawn), Owner>,
     /// The places that are looked at next.
     session: usize,
     hold: u32,
-    /// Who was named since.
-    next: BTreeMap<PrincipalId, Withdrawn>,
+    /// Those that were made since.
+    next: BTreeMap<(PrincipalId, Withdrawn), Owner>,
 }
 
 impl Withdrawals {
     /// Whether there is more to look through.
     pub(crate) fn is_left(&self) -> bool {
         !self.of.is_empty() || !self.next.is_empty()
+    }
+
+    /// Whether the pass is to end something of a principal by its rights.
+    fn concerns(&self, who: PrincipalId) -> bool {
+        self.of.range((who, Withdrawn::Rights(Realm(0)))..(who, Withdrawn::Key)).next().is_some()
     }
 }
 
@@ -93,16 +100,57 @@ impl Server {
     /// # Errors
     /// ENOENT: there is no such principal, or no such realm; EDQUOT: it has rights in too many realms.
     pub fn grant(&mut self, now: Instant, who: PrincipalId, realm: Realm, rights: Rights) -> Result<BatchId, Status> {
+        self.step(now, |server| server.give(Owner::Server, who, realm, rights))
+    }
+
+    /// As [`Self::grant`], by a principal that is no operator.
+    ///
+    /// # Errors
+    /// EPERM: [`Self::may_grant`] says no. As [`Self::grant`]; there are too many realms for one whom an owner gives rights sooner.
+    pub fn grant_by(&mut self, now: Instant, by: PrincipalId, who: PrincipalId, realm: Realm, rights: Rights) -> Result<BatchId, Status> {
         self.step(now, |server| {
-            let Self { principals, store, .. } = server;
-            let (record, lost) = principals.grant(who, realm, rights, |realm| store.realm_around(realm))?;
-            let bytes = record.to_bytes();
-            info!("{}: principal {} has \"{rights}\" in realm {realm}", server.who, who.0);
-            if !lost.is_empty() {
-                server.withdrawn(who, Withdrawn::Rights);
+            if !server.may_grant(by, Some(who), realm, rights) {
+                return Err(Status::EPERM);
             }
-            Ok(server.write_principal(who, bytes))
+            let asker = server.principals.asker(who);
+            //= wire-spec.md#11-9-realms-and-rights
+            //# An owner MUST NOT be the cause that a principal has rights in more than half as many realms as it may.
+            let more = asker.given(realm).is_empty() && !rights.is_empty();
+            if more && asker.realms(|realm| server.store.realm_around(realm).is_some()) >= OWNERS_GRANTS_MAX {
+                return Err(Status::EDQUOT);
+            }
+            server.give(Owner::Key(by), who, realm, rights)
         })
+    }
+
+    /// Whether a principal that is no operator may set what another one (`None`: one that there is not), or it itself, may do in a realm.
+    #[must_use]
+    pub fn may_grant(&self, by: PrincipalId, who: Option<PrincipalId>, realm: Realm, rights: Rights) -> bool {
+        let asker = self.principals.asker(by);
+        //= wire-spec.md#11-9-realms-and-rights
+        //# Who is no operator MUST NOT change what a principal may do in a realm, unless it owns that realm, or gives up rights of its own.
+        let has = asker.given(realm);
+        asker.rights(realm).has(Rights::OWN) || who == Some(by) && !has.is_empty() && has.has(rights)
+    }
+
+    fn give(&mut self, by: Owner, who: PrincipalId, realm: Realm, rights: Rights) -> Result<BatchId, Status> {
+        let before = self.principals.asker(who).given(realm);
+        if before == rights && !before.is_empty() {
+            return Ok(self.newest_batch());
+        }
+        let Self { principals, store, .. } = self;
+        let (record, lost) = principals.grant(who, realm, rights, |realm| store.realm_around(realm))?;
+        let bytes = record.to_bytes();
+        info!("{}: principal {} has \"{rights}\" in realm {realm}", self.who, who.0);
+        let left = self.principals.asker(who).rights(realm);
+        if left.has(Rights::LOCK) {
+            self.locks.allow_waits(who, realm);
+        }
+        if !lost.is_empty() {
+            self.forbid_waits(who, realm);
+            self.withdrawn(who, Withdrawn::Rights(realm), by);
+        }
+        Ok(self.write_principal(who, bytes))
     }
 
     /// Sets how much of what a principal makes there may be: objects and bytes; 0: no bound, `None`: as it is.
@@ -128,7 +176,9 @@ impl Server {
     /// ENOENT: there is none, or it was revoked before.
     pub fn revoke(&mut self, now: Instant, who: PrincipalId) -> Result<BatchId, Status> {
         self.step(now, |server| {
+            let rights = server.principals.get(who).map(|record| record.rights.clone()).unwrap_or_default();
             let bytes = server.principals.revoke(who)?.to_bytes();
+            rights.into_iter().for_each(|(realm, _)| server.forbid_waits(who, realm));
             let batch = server.write_principal(who, bytes);
             warn!("{}: principal {} is revoked", server.who, who.0);
             // What it was offered is nothing. In clear, where nobody has a key, its agents are offered others, in which they may do nothing.
@@ -195,97 +245,99 @@ impl Server {
 
 /// What ends with rights.
 impl Server {
-    /// Rights of a principal were withdrawn, or its key, which is durable: what that ends is looked for.
-    pub(crate) fn withdrawn(&mut self, who: PrincipalId, what: Withdrawn) {
-        let Self { locks, sessions, .. } = self;
-        //= wire-spec.md#11-9-realms-and-rights
-        //# From then on the server MUST NOT grant what was waited for, unless the rights that are left allow it.
-        locks.doubt_waits(|key| sessions.get(key).is_some_and(|session| session.principal == who));
-        let all = self.withdrawals.next.entry(who).or_insert(what);
-        *all = (*all).max(what);
-        self.end_withdrawn();
+    /// Nothing that a principal waits for in a realm is granted any more, if it may not lock there.
+    fn forbid_waits(&mut self, who: PrincipalId, realm: Realm) {
+        let left = self.principals.asker(who).rights(realm);
+        if !left.has(Rights::LOCK) {
+            //= wire-spec.md#11-9-realms-and-rights
+            //# An object in a realm in which a principal has no right MUST be answered for as if there were no such object.
+            let hidden = left.without(Rights::PASS).is_empty();
+            self.locks.forbid_waits(who, realm, if hidden { Status::ESTALE } else { Status::EACCES });
+        }
+    }
+
+    /// Rights of a principal were withdrawn, or its key, which is durable: what that ends is looked for, in the next turns. Whoever begins a pass
+    /// pays for all of it.
+    pub(crate) fn withdrawn(&mut self, who: PrincipalId, what: Withdrawn, by: Owner) {
+        if self.withdrawals.next.is_empty() {
+            let places = self.sessions.places() + self.locks.hold_places() as usize;
+            self.scheduler.charge(self.scheduler.of_owner(by).0, prices::places(places));
+        }
+        self.withdrawals.next.insert((who, what), by);
     }
 
     /// Looks through a slice of the sessions, then of the locks, for what ends with rights.
     pub(crate) fn end_withdrawn(&mut self) {
         let mut left = self.config.freed_per_turn as usize;
-        while left > 0 && self.withdrawals.is_left() {
-            if self.withdrawals.of.is_empty() {
-                self.withdrawals = Withdrawals { of: core::mem::take(&mut self.withdrawals.next), ..Withdrawals::default() };
-            }
-            if self.withdrawals.session < self.sessions.places() {
-                let key = self.sessions.at(self.withdrawals.session);
-                self.withdrawals.session += 1;
-                left = left.saturating_sub(1 + key.map_or(0, |key| self.end_withdrawn_of(key)));
-                continue;
-            }
-            //= wire-spec.md#11-9-realms-and-rights
-            //# When rights are withdrawn the server MUST demand the cache locks that they allowed, and end the waits for advisory locks.
-            // All of them: which realm each is of is not in memory, and what may still be cached comes back with the next read.
-            let Self { locks, sessions, withdrawals, now, .. } = self;
-            let of = |key| {
-                let who = sessions.get(key).map(|session| session.principal);
-                who.is_some_and(|who| withdrawals.of.get(&who) == Some(&Withdrawn::Rights)) && !bugs::is(Bug::R9)
-            };
-            match locks.demand_cached(*now, withdrawals.hold, left, of) {
-                Some(next) => withdrawals.hold = next,
-                None => withdrawals.of.clear(),
-            }
-            // A pass ends its slice, so that no number of them is one turn.
+        if !self.withdrawals.is_left() {
             return;
+        }
+        if self.withdrawals.of.is_empty() {
+            self.withdrawals = Withdrawals { of: core::mem::take(&mut self.withdrawals.next), ..Withdrawals::default() };
+        }
+        while left > 0 && self.withdrawals.session < self.sessions.places() {
+            let key = self.sessions.at(self.withdrawals.session);
+            self.withdrawals.session += 1;
+            left = left.saturating_sub(1 + key.map_or(0, |key| self.end_withdrawn_of(key)));
+        }
+        if left == 0 {
+            return;
+        }
+        //= wire-spec.md#11-9-realms-and-rights
+        //# When rights in a realm are withdrawn the server MUST demand the cache locks there that they allowed, and end the waits for advisory
+        //# locks there that they allowed.
+        let Self { locks, principals, withdrawals, scheduler, now, .. } = self;
+        let of = |who, realm, mode| {
+            let by = *withdrawals.of.get(&(who, Withdrawn::Rights(realm))).filter(|_| !bugs::is(Bug::R9))?;
+            let has = principals.asker(who).rights(realm);
+            match mode {
+                _ if !has.has(Rights::READ) => Some((Keep::Nothing, by)),
+                Mode::Exclusive if !has.has(Rights::WRITE) => Some((Keep::Shared, by)),
+                _ => None,
+            }
+        };
+        let (next, asked) = locks.demand_cached(*now, withdrawals.hold, left, of);
+        asked.into_iter().for_each(|(by, count)| scheduler.charge(scheduler.of_owner(by).0, prices::demands(count)));
+        match next {
+            Some(next) => withdrawals.hold = next,
+            None => self.all_withdrawn(),
+        }
+    }
+
+    /// The pass has ended all that it was to end.
+    fn all_withdrawn(&mut self) {
+        for (who, what) in core::mem::take(&mut self.withdrawals.of).into_keys() {
+            match what {
+                Withdrawn::Rights(_) if self.withdrawals.next.contains_key(&(who, what)) => {}
+                Withdrawn::Rights(realm) => self.locks.allow_waits(who, realm),
+                // Its sessions are granted nothing more, and it has no new ones.
+                Withdrawn::Key => self.locks.forget_waits(who),
+            }
         }
     }
 
     /// Ends what a session has no right to any more; how many waits were looked at for that.
     fn end_withdrawn_of(&mut self, key: SessionKey) -> usize {
         let Some(session) = self.sessions.get(key) else { return 0 };
-        let (standing, waits) = (session.standing(), self.locks.waits(session.slot));
-        match self.withdrawals.of.get(&session.principal).copied() {
-            Some(Withdrawn::Key) => {
-                if matches!(standing, Standing::Good | Standing::TimingOut { .. }) {
-                    //= wire-spec.md#11-8-security
-                    //# The sessions of a key that is withdrawn MUST end by D.
-                    //= wire-spec.md#11-3-failure-and-ending
-                    //# Eviction by an operator MUST be D, without rescue, and MUST NOT free anything before T.
-                    if bugs::is(Bug::S11) {
-                        self.over(key, Cause::Evicted);
-                    } else {
-                        self.fail(key, Cause::Evicted);
-                    }
+        let (who, slot, standing) = (session.principal, session.slot, session.standing());
+        if self.withdrawals.of.contains_key(&(who, Withdrawn::Key)) {
+            if matches!(standing, Standing::Good | Standing::TimingOut { .. }) {
+                //= wire-spec.md#11-8-security
+                //# The sessions of a key that is withdrawn MUST end by D.
+                //= wire-spec.md#11-3-failure-and-ending
+                //# Eviction by an operator MUST be D, without rescue, and MUST NOT free anything before T.
+                if bugs::is(Bug::S11) {
+                    self.over(key, Cause::Evicted);
+                } else {
+                    self.fail(key, Cause::Evicted);
                 }
-                waits
             }
-            Some(Withdrawn::Rights) => {
-                let id = self.tasks.next_id();
-                self.recheck(id, key);
-                waits
-            }
-            None => 0,
+        } else if self.withdrawals.concerns(who) {
+            let waits = self.locks.waits(slot);
+            self.locks.end_forbidden(self.now, slot);
+            return waits;
         }
-    }
-
-    /// Ends the waits of a session that its principal may not wait for any more.
-    pub(crate) fn recheck(&mut self, id: TaskId, key: SessionKey) {
-        let Some(session) = self.sessions.get(key) else { return };
-        let (asker, slot, seen) = (self.principals.asker(session.principal), session.slot, Seen::default());
-        let (mut missing, mut over) = (Vec::new(), Vec::new());
-        let view = self.store.view(&seen);
-        for object in self.locks.waited_by(slot) {
-            match self.namespace.permitted(&view, object, asker, Rights::LOCK) {
-                Err(ReadError::NotCached(queries)) => missing.extend(queries),
-                // What cannot be judged is not granted either.
-                Err(ReadError::Failed(status)) => over.push((object, status)),
-                Ok(_) => {}
-            }
-        }
-        for (object, status) in over {
-            self.locks.end_waits(self.now, slot, object, status);
-        }
-        if missing.is_empty() {
-            self.locks.judged(self.now, slot);
-        } else {
-            self.suspend(id, Origin::Recheck(key), Blocked::Load(missing));
-        }
+        0
     }
 
     /// An object has changed: who may not read it any more watches it no more. What is gone is told to all whom it concerns.

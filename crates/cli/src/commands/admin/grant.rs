@@ -8,8 +8,10 @@ use clap::Args;
 use serde_json::json;
 
 const GRANT_HELP: &str = "\
-Rights are letters: r read and watch, w write, l lock, o own (begin realms within, move and remove the realm itself). They replace those that the \
-agent had in the realm; `1=` withdraws all of them. Rights in a realm do not extend to the realms within it.
+Rights are letters: r read and watch, w write, l lock, o own (begin realms within, move and remove the realm itself, and grant any of the four there \
+to anybody). They replace those that the agent had in the realm; `1=` withdraws all of them. Rights in a realm do not extend to the realms within it.
+
+An operator grants in every realm, an owner in its own; anybody may give up some of its own rights, under its own name.
 
 Examples:
   cistern admin grant web 1=rwl";

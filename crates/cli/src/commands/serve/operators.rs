@@ -1,8 +1,8 @@
 //! Operators' lines: on the control socket, and in ADMIN.
 //!
 //! Decides: that both are one language, answered alike, but that what writes files on this host is asked for on this host; that a change is
-//! answered when it is durable, a revocation also in its own log; and what the log shows of each line, and of whom: nobody hides what a line has
-//! changed behind others.
+//! answered when it is durable, a revocation also in its own log; and what the log shows of each line, and of whom: nobody hides what an operator's
+//! line has changed behind others, and who is no operator fills no disk.
 //! Place in the walk: a guest of the server's loop (`serve`). Leaves to others: what lines mean (`server_control`), who may send them
 //! (`cistern_server`; the mode of the socket's file).
 
@@ -102,6 +102,10 @@ impl Operators {
                 Some(failure) => Some(error(&failure)),
                 None => match server_control::of_own_key(core.server, around.now, asked.who, &asked.line) {
                     Some(done) => later(done, AskedBy::Wire(asked.id), &mut self.changes),
+                    None if !asked.operator => {
+                        let done = server_control::of_grant(core.server, around.now, asked.who, &asked.line);
+                        later(done, AskedBy::Wire(asked.id), &mut self.changes)
+                    }
                     None => answered(&mut core, around, AskedBy::Wire(asked.id), &asked.line, &mut self.changes),
                 },
             };
@@ -134,16 +138,18 @@ impl Operators {
     }
 }
 
-/// What the log shows of a line that came by ADMIN. Lines that have changed something are as few as commits and sessions, so all of them are shown;
-/// others are for debugging, or as many as one place may log.
+/// What the log shows of a line that came by ADMIN. Those of operators that have changed something are as few as commits and sessions, so all of them
+/// are shown; others are for debugging, or as many as one place may log.
 fn note(asked: &AdminLine, done: bool) {
+    let role = if asked.operator { "operator" } else { "agent" };
     let who = format!("\"{}\" (principal {}, session {})", asked.name.escape_debug(), asked.who.0, asked.session);
     match server_control::logged(&asked.line) {
         Some(Logged { line, .. }) if [ROTATE_LINE, RETIRE_LINE].contains(&&*asked.line) => log::info!("agent {who}: {line}"),
-        Some(Logged { line, reads: true }) => log::debug!("operator {who}: {line}"),
-        Some(Logged { line, .. }) if done => log::info!(target: AUDIT, "operator {who}: {line}"),
-        Some(Logged { line, .. }) => log::info!("operator {who}: refused: {line}"),
-        None => log::debug!("operator {who}: no request"),
+        Some(Logged { line, reads: true }) => log::debug!("{role} {who}: {line}"),
+        Some(Logged { line, .. }) if done && asked.operator => log::info!(target: AUDIT, "operator {who}: {line}"),
+        Some(Logged { line, .. }) if done => log::info!("agent {who}: {line}"),
+        Some(Logged { line, .. }) => log::info!("{role} {who}: refused: {line}"),
+        None => log::debug!("{role} {who}: no request"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::super::{LockAccess, LockDecision, LockLimits, LockOutcome, Turn};
 use super::{A, B, C, Script, X, Y, advisory, cache, demand, granted, held_back, key, ready};
-use crate::ids::{LockSlot, Owner};
+use crate::ids::{LockSlot, Owner, PrincipalId};
 use cistern_wire::{CacheGrant, Keep, LockWait, Mode, ObjectId, Status, Want};
 
 use Mode::{Exclusive, Shared};
@@ -134,7 +134,7 @@ fn freed_locks_conflict_with_nobody_before_they_are_swept() {
         slices += 1;
     }
     assert_eq!((slices, s.table.counts().held), (11, 2));
-    assert_eq!(s.table.open(key(A), Owner::Server, true), A);
+    assert_eq!(s.table.open(key(A), Owner::Server, PrincipalId::ANYBODY, true), A);
     assert_eq!(s.grant(A, X, Want::Shared).mode, Want::Shared, "the slot can be used by a new session");
 }
 
@@ -183,7 +183,7 @@ fn session_that_held_nothing_is_forgotten_by_the_next_sweep() {
     s.table.set_access(s.now, A, LockAccess::Ended);
     s.table.set_access(s.now, A, LockAccess::Freed);
     assert!(!s.table.sweep(s.now, 1));
-    assert_eq!(s.table.open(key(A), Owner::Server, true), A, "its slot is free");
+    assert_eq!(s.table.open(key(A), Owner::Server, PrincipalId::ANYBODY, true), A, "its slot is free");
 }
 
 #[test]

@@ -9,10 +9,12 @@ mod owners;
 mod sweep;
 
 use super::{LockDecision, LockLimits, LockOutcome, LockTable, Tokens, Turn};
-use crate::ids::{LockSlot, Owner, SessionKey, TaskId};
+use crate::ids::{Located, LockSlot, Owner, PrincipalId, SessionKey, TaskId};
 use alloc::vec::Vec;
 use cistern_link::Instant;
-use cistern_wire::{CacheGrant, Generation, Held, Keep, LockClass, LockId, LockWait, Mode, ObjectId, ReleaseItem, ReleasedItem, Want};
+use cistern_wire::{
+    CacheGrant, Generation, Held, Keep, LockClass, LockId, LockWait, Mode, ObjectId, Realm, ReleaseItem, ReleasedItem, Want,
+};
 use core::time::Duration;
 
 /// Two objects.
@@ -30,6 +32,11 @@ const fn key(slot: LockSlot) -> SessionKey {
 
 const fn cache(object: ObjectId) -> LockId {
     LockId { object, class: LockClass::Cache }
+}
+
+/// An object in the tree's realm.
+const fn located(object: ObjectId) -> Located {
+    Located { object, realm: Realm::TREE }
 }
 
 const fn advisory(object: ObjectId) -> LockId {
@@ -56,7 +63,7 @@ impl Script {
     fn without_tokens(limits: LockLimits) -> Self {
         let mut table = LockTable::new(limits, Tokens::new(1, 0));
         for session in [A, B, C] {
-            assert_eq!(table.open(key(session), Owner::Server, true), session);
+            assert_eq!(table.open(key(session), Owner::Server, PrincipalId::ANYBODY, true), session);
         }
         // Long after the start, so that no lock looks as if it had just been granted.
         Self { table, now: Instant::new(0, 0).plus(Duration::from_secs(1_000)) }
@@ -84,7 +91,7 @@ impl Script {
     }
 
     fn grant(&mut self, session: LockSlot, object: ObjectId, want: Want) -> CacheGrant {
-        self.table.cache_grant(self.now, session, object, want)
+        self.table.cache_grant(self.now, session, located(object), want)
     }
 
     /// A shared cache lock that must be granted.
@@ -117,7 +124,7 @@ impl Script {
     }
 
     fn lock(&mut self, session: LockSlot, nonce: u64, object: ObjectId, mode: Mode, wait: LockWait) -> LockOutcome {
-        self.table.lock(self.now, session, nonce, object, mode, wait)
+        self.table.lock(self.now, session, nonce, located(object), mode, wait)
     }
 
     /// An advisory lock that must be granted at once.

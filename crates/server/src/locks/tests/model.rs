@@ -5,7 +5,8 @@
 //! the end everybody complies, and then nobody waits any more.
 
 use super::super::{CancelResult, LockAccess, LockDecision, LockLimits, LockOutcome, LockTable, Tokens, Turn};
-use crate::ids::{LockSlot, Owner, SessionKey, TaskId};
+use super::located;
+use crate::ids::{LockSlot, Owner, PrincipalId, SessionKey, TaskId};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -135,7 +136,7 @@ impl Model {
 
     fn open(&mut self) -> LockSlot {
         let key = SessionKey::for_test(self.table.table.sessions.next_name());
-        let session = self.table.open(key, Owner::Server, true);
+        let session = self.table.open(key, Owner::Server, PrincipalId::ANYBODY, true);
         assert_eq!(session, slot_of(key), "decisions name the key, everything else the slot");
         self.standing.insert(session, Standing::Good);
         session
@@ -165,7 +166,7 @@ impl Model {
         match step {
             Move::Grant { session, object, want } => {
                 let (session, object) = (self.names[usize::from(*session)], ObjectId(*object));
-                let grant = self.table.cache_grant(self.now, session, object, *want);
+                let grant = self.table.cache_grant(self.now, session, located(object), *want);
                 if let Some(mode) = grant.mode.mode() {
                     let waited = |mutation: &Mutation| mutation.objects.contains(&object) && self.good(mutation.session);
                     assert!(!self.mutations.values().any(waited), "granted past a mutation");
@@ -279,7 +280,7 @@ impl Model {
     fn lock(&mut self, session: LockSlot, object: ObjectId, mode: Mode, wait: LockWait) {
         let nonce = self.fresh();
         let lock = lock(object, LockClass::Advisory);
-        match self.table.lock(self.now, session, nonce, object, mode, wait) {
+        match self.table.lock(self.now, session, nonce, located(object), mode, wait) {
             LockOutcome::Granted { mode: held, generation, run } => {
                 let line = self.lines.get(&object).map(Vec::as_slice).unwrap_or_default();
                 let upgrade = mode == Mode::Exclusive && self.held.contains_key(&(session, lock));

@@ -1,11 +1,11 @@
 //! What sessions of one owner have together: shares of demands and locks, and what follows when a demand is not complied with.
 
-use super::super::{LockAccess, LockDecision, LockLimits, LockOutcome, LockTable, Restored, Tokens};
-use super::{Script, advisory, cache, granted, key};
-use crate::ids::{LockSlot, Owner};
+use super::super::{LockAccess, LockDecision, LockLimits, LockOutcome, LockTable, Restored, Tokens, Turn};
+use super::{Script, advisory, cache, demand, granted, key};
+use crate::ids::{LockSlot, Owner, PrincipalId};
 use alloc::vec::Vec;
 use cistern_link::Instant;
-use cistern_wire::{CacheGrant, Generation, Limit, Limited, LockWait, Mode, ObjectId, Realm, ReclaimItem, Want, Whose};
+use cistern_wire::{CacheGrant, Generation, Keep, Limit, Limited, LockWait, Mode, ObjectId, Realm, ReclaimItem, Want, Whose};
 use core::time::Duration;
 
 const GREEDY: Owner = Owner::V4([10, 0, 0, 1]);
@@ -13,7 +13,7 @@ const MODEST: Owner = Owner::V4([10, 0, 0, 2]);
 const COST: Duration = Duration::from_secs(4);
 
 fn open(s: &mut Script, n: u32, owner: Owner) -> LockSlot {
-    s.table.open(key(LockSlot(n)), owner, true)
+    s.table.open(key(LockSlot(n)), owner, PrincipalId::ANYBODY, true)
 }
 
 /// Demands among the decisions, by session.
@@ -67,7 +67,7 @@ fn owner_that_asks_for_very_much_leaves_others_a_share_of_demands() {
         let slot = s.table.table.session(*holder).unwrap();
         let held: Vec<_> = s.table.table.holds_of_session(slot).map(|at| s.table.table.holds[at].clone()).collect();
         for hold in held {
-            let lock = s.table.table.entries[hold.entry].lock;
+            let lock = s.table.table.entries[hold.entry].lock();
             s.give(*holder, lock, hold.generation);
         }
         s.decisions();
@@ -164,15 +164,39 @@ fn what_was_granted_is_restored_in_whichever_order_agents_come_back() {
     let held = [fill(&mut s, greedy, 1), fill(&mut s, modest, 10_000)];
     let reserved = held.iter().flatten().map(|(_, generation)| generation.0).max().unwrap() + 100_000;
     let mut table = LockTable::new(limits, Tokens::new(1, reserved));
-    let (modest, greedy) = (table.open(key(modest), MODEST, true), table.open(key(greedy), GREEDY, true));
+    let [modest, greedy] =
+        [(modest, MODEST), (greedy, GREEDY)].map(|(slot, owner)| table.open(key(slot), owner, PrincipalId::ANYBODY, true));
     let now = Instant::new(0, 0).plus(Duration::from_secs(2_000));
     for (slot, held) in [(modest, &held[1]), (greedy, &held[0])] {
         for (object, generation) in held {
             let lock = advisory(*object);
             let item = ReclaimItem { lock, mode: Mode::Exclusive, generation: *generation, first: *generation, run: 1_024, version: 0 };
-            assert_eq!(table.restore(now, slot, &item), Restored::Held, "{} of before", held.len());
+            assert_eq!(table.restore(now, slot, &item, Realm::TREE), Restored::Held, "{} of before", held.len());
         }
     }
+}
+
+#[test]
+fn what_an_owner_withdraws_is_asked_back_on_its_account_and_delays_no_demand_of_the_server() {
+    let mut s = Script::with(LockLimits { demands_outstanding: 100, ..LockLimits::default() });
+    let holder = open(&mut s, 4, MODEST);
+    let objects: Vec<ObjectId> = (1..=200).map(ObjectId).collect();
+    for object in &objects {
+        assert_eq!(s.grant(holder, *object, Want::Shared).mode, Want::Shared);
+    }
+    let asked = (0..200).step_by(50).map(|from| {
+        let (next, asked) =
+            s.table.demand_cached(s.now, from, 50, |_, realm, _| Some((Keep::Nothing, GREEDY)).filter(|_| realm == Realm::TREE));
+        assert_eq!(next.is_some(), from < 150);
+        asked
+    });
+    assert_eq!(asked.flatten().map(|(owner, count)| (owner == GREEDY, count)).collect::<Vec<_>>(), [(true, 50); 4]);
+    let told = s.decisions().into_iter().filter(|decision| matches!(decision, LockDecision::Demand { .. })).count();
+    assert_eq!(told, 80, "four fifths of all are the most that anybody has");
+    let other = open(&mut s, 5, MODEST);
+    let hot = s.grant(other, ObjectId(999), Want::Shared);
+    assert_eq!(s.enter(1, LockSlot::SERVER, &[ObjectId(999)]), Turn::Waiting);
+    assert_eq!(s.decisions(), [demand(other, cache(ObjectId(999)), hot.generation, Keep::Nothing)]);
 }
 
 #[test]

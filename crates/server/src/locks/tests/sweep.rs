@@ -2,7 +2,7 @@
 
 use super::super::{LockAccess, Turn};
 use super::{A, B, C, Script, X, Y, granted, key, ready};
-use crate::ids::{LockSlot, Owner};
+use crate::ids::{LockSlot, Owner, PrincipalId};
 use cistern_wire::{Mode, ObjectId};
 
 use Mode::Exclusive;
@@ -74,7 +74,7 @@ fn who_begins_to_wait_between_the_end_of_a_session_and_the_word_of_the_store_com
 #[test]
 fn demanded_locks_of_all_sessions_that_end_together_come_before_the_others_of_any() {
     let mut s = Script::new();
-    assert_eq!(s.table.open(key(D), Owner::Server, true), D);
+    assert_eq!(s.table.open(key(D), Owner::Server, PrincipalId::ANYBODY, true), D);
     s.takes_many(A);
     s.locked(B, 1, X, Exclusive);
     s.shared(B, Y);

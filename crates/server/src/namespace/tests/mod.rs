@@ -176,7 +176,7 @@ impl World {
         self.begin();
         loop {
             let (mut reply, mut asked) = (Vec::new(), Vec::new());
-            let grant = |object: ObjectId, mode| {
+            let grant = |&Attr { object, .. }: &Attr, mode| {
                 asked.push(object);
                 CacheGrant { mode, generation: Generation(object.0) }
             };

@@ -11,6 +11,10 @@ use cistern_wire::{Admin, Ask, Bytes16, GetAttr, Kind, Message, Reply, Status, W
 
 const AGENTS: &[u8] = br#"{"op":"agents"}"#;
 
+fn json_grant(name: &str) -> String {
+    alloc::format!(r#"{{"name":"{name}","op":"grant","realm":1,"rights":"r"}}"#)
+}
+
 /// All before it are still awaited.
 fn ask(nonce: u64) -> Ask {
     Ask { nonce, back: u16::try_from(nonce - 1).unwrap(), limit: u16::MAX }
@@ -102,8 +106,8 @@ fn an_operator_s_line_is_executed_once_and_its_copies_get_the_same_answer() {
 
 //= wire-spec.md#11-9-realms-and-rights
 //= type=test
-//# A server MUST execute the line of an ADMIN only for an operator, unless it is one of those about the sender's own key, and only in
-//# a sealed session.
+//# A server MUST execute the line of an ADMIN only for an operator, unless it is a grant or one of those about the sender's own key, and
+//# only in a sealed session.
 #[test]
 fn nobody_else_s_line_is_given_out_and_none_that_came_in_clear() {
     let (mut sealed, mut operator) = Sealed::with_operator();
@@ -121,6 +125,14 @@ fn nobody_else_s_line_is_given_out_and_none_that_came_in_clear() {
         assert_eq!((&*line.line, &*line.name), (own, "b"));
         assert_eq!(answers(&mut sealed, &mut other, &line, "ok").len(), 1);
     }
+    // A grant, which is judged when it is executed, and nothing that has one in a string.
+    let grant = json_grant("x");
+    assert!(sealed.hears(&mut other, admin(6, grant.as_bytes())).is_empty());
+    let line = sealed.line().unwrap();
+    assert!(!line.operator && *line.line == *grant);
+    assert_eq!(answers(&mut sealed, &mut other, &line, "no").len(), 1);
+    let hidden = br#"{"op":"revoke","name":"\"op\":\"grant\""}"#;
+    assert_eq!(sealed.reply(&mut other, admin(7, hidden)), Told::Failed(Status::EPERM));
     // Rights are what they are when the line is given out, not when it came.
     assert!(sealed.hears(&mut operator, admin(1, AGENTS)).is_empty());
     let who = sealed.world.server.principal_named(b"ops").unwrap();

@@ -9,6 +9,7 @@ mod ephemerals;
 mod exclusion;
 mod grace;
 mod grace_length;
+mod grants;
 mod handshake;
 mod hostile;
 mod idle;
