@@ -1,9 +1,10 @@
 //! Operators at work from elsewhere: by their keys, over the wire, in the control socket's language.
 
 use super::sealed::{Sealed, refused};
-use cistern_testkit::{CISTERN, Server, command, eventually, said};
+use cistern_testkit::{CISTERN, CISTERND, Server, command, eventually, said};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output};
 
 impl Sealed {
@@ -58,6 +59,36 @@ fn an_operator_does_from_another_host_what_the_control_socket_does() {
     let copy = sealed.key("copy");
     refused(&sealed.operator(&["admin", "backup", &copy]).output().unwrap(), 1, "on its host");
     assert!(fs::metadata(&copy).is_err());
+}
+
+#[test]
+fn an_operator_elsewhere_makes_a_backup_by_a_plain_name_and_overwrites_none() {
+    let sealed = Sealed::backing_up();
+    sealed.admit("web");
+    sealed.ok("web", &["touch", "/f"]);
+    let made = sealed.operates(&["backup", "monday"]);
+    let dir = sealed.path("backups/monday");
+    assert!(made.contains("records are in") && made.contains(dir.to_str().unwrap()), "{made}");
+    assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
+    let checked = command(CISTERND, &["check", dir.to_str().unwrap()]).output().unwrap();
+    assert!(checked.status.success(), "{}", said(&checked));
+    let asks = |name: &str| sealed.operator(&["admin", "backup", name]).output().unwrap();
+    let before = fs::read_dir(&dir).unwrap().count();
+    refused(&asks("monday"), 65, "none is overwritten");
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), before);
+    for name in ["../store", dir.to_str().unwrap(), ".", ""] {
+        refused(&asks(name), 2, "");
+    }
+    refused(&sealed.asks_as("web", &["backup", "tuesday"]), 1, "the key of an operator");
+    // A place that is no directory's is taken, too.
+    fs::write(sealed.path("backups/taken"), "").unwrap();
+    refused(&asks("taken"), 65, "none is overwritten");
+    for n in 2..64 {
+        fs::create_dir(sealed.path(&format!("backups/{n}"))).unwrap();
+    }
+    refused(&asks("tuesday"), 1, "remove some");
+    fs::remove_dir(sealed.path("backups/2")).unwrap();
+    assert!(asks("tuesday").status.success());
 }
 
 #[test]

@@ -55,6 +55,16 @@ impl Sealed {
         Self::serving(|store| ["--store", store, "--lease", "5s", "--http", "0"].map(str::to_owned).to_vec(), |_, _| ())
     }
 
+    /// It has a directory for backups over the network, `backups`.
+    pub(super) fn backing_up() -> Self {
+        let args = |store: &str| {
+            let backups = Path::new(store).with_file_name("backups");
+            fs::create_dir(&backups).unwrap();
+            ["--store", store, "--backups", backups.to_str().unwrap()].map(str::to_owned).to_vec()
+        };
+        Self::serving(args, |_, _| ())
+    }
+
     fn serving(args: impl FnOnce(&str) -> Vec<String>, prepare: impl FnOnce(&mut Command, &Path)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let [state, own, store] = ["server", "config/cistern", "store"].map(|name| dir.path().join(name));

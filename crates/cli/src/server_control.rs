@@ -1,6 +1,6 @@
 //! The server's control socket: what an operator can ask, and the commands that ask it.
 //!
-//! Decides: the lines on it. A request is `{"op": "status"}`, `{"op": "sessions"}`, `{"op": "stats"}`, `{"op": "overview"}`, `{"op": "settings"}`, `{"op": "backup", "dir": "…"}`
+//! Decides: the lines on it. A request is `{"op": "status"}`, `{"op": "sessions"}`, `{"op": "stats"}`, `{"op": "overview"}`, `{"op": "settings"}`, `{"op": "backup", "dir": "…"}` or with a `name`,
 //! `{"op": "hand_over", "to": "…"}` or `{"op": "evict", "agent": "…"}`; of principals `agents`, `add`, `rename`, `revoke`, `quota` and `grant` (`principals`), of joining `invite`, `invites`, `withdraw_invite` and `admit` (`invites`). The answer is `{"ok": …}`
 //! or `{"error": {"code", "message", "exit"}}`; of a change that is kept, when it is durable. Who may ask is who may open the socket (mode 0600): an operator is told from an agent by the file system, not by the wire.
 //! Place in the walk: a guest of the server's loop (`serve`), so an answer shows one instant.
@@ -49,8 +49,13 @@ enum ControlRequest {
     Overview {},
     /// The settings in force, with their sources.
     Settings {},
-    /// A copy of the store in this directory; answered when it is whole.
-    Backup { dir: Text },
+    /// A copy of the store in this directory, or under this name where those are; answered when it is whole.
+    Backup {
+        #[serde(default)]
+        dir: Option<Text>,
+        #[serde(default)]
+        name: Option<String>,
+    },
     /// Another server of the group is to serve: this one, or any; answered when it does.
     HandOver {
         #[serde(default)]
@@ -153,10 +158,20 @@ pub(crate) fn understood(line: &str) -> Result<(), String> {
     serde_json::from_str::<ControlRequest>(line).map(drop).map_err(|e| e.to_string())
 }
 
-/// The directory, if a line asks for a backup: that is answered later.
-pub(crate) fn backup_wanted(line: &str) -> Option<Text> {
+/// Where a backup is wanted.
+#[derive(Debug)]
+pub(crate) enum BackupPlace {
+    Dir(Text),
+    /// In the server's own directory for them.
+    Named(String),
+}
+
+/// Where a backup is wanted, if a line asks for one: that is answered later.
+pub(crate) fn backup_wanted(line: &str) -> Option<Result<BackupPlace, Failure>> {
     match serde_json::from_str(line) {
-        Ok(ControlRequest::Backup { dir }) => Some(dir),
+        Ok(ControlRequest::Backup { dir: Some(dir), name: None }) => Some(Ok(BackupPlace::Dir(dir))),
+        Ok(ControlRequest::Backup { dir: None, name: Some(name) }) => Some(Ok(BackupPlace::Named(name))),
+        Ok(ControlRequest::Backup { .. }) => Some(Err(Failure::usage("a backup has a directory, `dir`, or a name, `name`"))),
         _ => None,
     }
 }

@@ -28,6 +28,7 @@ use crate::local::Failure;
 use crate::metrics::Port;
 use crate::{capture, key_log, logging, on_etcd, places, settings, signals};
 use announcement::Announcement;
+use backups::Backups;
 use cistern_client::{Address, DEFAULT_PORT};
 use cistern_driver::{Clock, ControlLimits, ControlServer, Ended, EventLoop, Handle, Owned, Services, seed};
 use cistern_link::Machine;
@@ -146,6 +147,10 @@ pub(crate) struct Serve {
     /// Most sessions
     #[arg(long, value_name = "COUNT")]
     pub(crate) max_sessions: Option<u32>,
+    /// Directory in which `cistern admin backup NAME` makes backups when it is asked for over the network, by an operator's key: new ones, 64 at most.
+    /// Without it there are none over the network
+    #[arg(long, value_name = "DIR", conflicts_with = "volatile")]
+    pub(crate) backups: Option<PathBuf>,
     /// Keep when each agent's key was heard last, in memory and to the minute, and show it in `cistern admin agents`
     #[arg(long)]
     pub(crate) last_seen: bool,
@@ -247,7 +252,7 @@ fn serve(args: &Serve) -> Result<(), Failure> {
     let http = args.http.as_ref().map(|address| listen_for_http(address, args.http_names)).transpose()?;
     let bell = Bell::default();
     let guests = ServerGuests {
-        operators: Operators::new(control, bell.clone()),
+        operators: Operators::new(control, Backups::new(bell.clone(), args.backups.as_deref())?),
         bell: bell.clone(),
         revoked,
         in_force,

@@ -1,14 +1,14 @@
 //! Operators' lines: on the control socket, and in ADMIN.
 //!
-//! Decides: that both are one language, answered alike, but that what writes files on this host is asked for on this host; that a change is
-//! answered when it is durable, a revocation also in its own log; and what the log shows of each line, and of whom: nobody hides what an operator's
+//! Decides: that both are one language, answered alike, but for where a backup goes (`backups`) and a hand-over, which is asked for on this host; that a
+//! change is answered when it is durable, a revocation also in its own log; and what the log shows of each line, and of whom: nobody hides what an operator's
 //! line has changed behind others, and who is no operator fills no disk.
 //! Place in the walk: a guest of the server's loop (`serve`). Leaves to others: what lines mean (`server_control`), who may send them
 //! (`cistern_server`; the mode of the socket's file).
 
 use super::backups::Backups;
 use super::in_force::InForce;
-use super::kept::{Bell, Kept};
+use super::kept::Kept;
 use super::revoked::RevokedLog;
 use crate::execute::{EXIT_FAILED, EXIT_UNAVAILABLE};
 use crate::local::Failure;
@@ -22,7 +22,7 @@ use std::io;
 
 /// Who has asked by a line, and where the answer goes.
 #[derive(Clone, Copy, Debug)]
-enum AskedBy {
+pub(super) enum AskedBy {
     Control(ConnectionId),
     Wire(LineId),
 }
@@ -57,8 +57,8 @@ pub(super) struct Operators {
 }
 
 impl Operators {
-    pub(super) fn new(control: ControlServer, bell: Bell) -> Self {
-        Self { control, backups: Backups::new(bell), changes: Vec::new(), hand_over: None }
+    pub(super) fn new(control: ControlServer, backups: Backups) -> Self {
+        Self { control, backups, changes: Vec::new(), hand_over: None }
     }
 
     pub(super) fn register(&mut self, registry: &Registry) -> io::Result<()> {
@@ -81,11 +81,8 @@ impl Operators {
                 };
             }
             let Some(core) = &mut core else { return Response::Line(standby_answer(around, line)) };
-            if let Some(dir) = server_control::backup_wanted(line) {
-                return match core.store.backup_source().and_then(|source| backups.begin(asked, dir, source)) {
-                    Ok(()) => Response::Later,
-                    Err(failure) => Response::Line(error(&failure)),
-                };
+            if let Some(begun) = begin_backup(backups, AskedBy::Control(asked), core, line) {
+                return begun.map_or_else(|failure| Response::Line(error(&failure)), |()| Response::Later);
             }
             match answered(core, around, AskedBy::Control(asked), line, changes) {
                 Some(line) => Response::Line(line),
@@ -98,15 +95,15 @@ impl Operators {
     /// Executes what came by ADMIN, in the turn in which it came, so that its writes are in this turn's batch.
     pub(super) fn take_lines(&mut self, mut core: AskedCore<'_>, around: &Around<'_>) {
         while let Some(asked) = core.server.poll_line(around.now) {
-            let answer = match on_its_host(&asked.line) {
-                Some(failure) => Some(error(&failure)),
-                None => match server_control::of_own_key(core.server, around.now, asked.who, &asked.line) {
-                    Some(done) => later(done, AskedBy::Wire(asked.id), &mut self.changes),
-                    None if !asked.operator => {
-                        let done = server_control::of_grant(core.server, around.now, asked.who, &asked.line);
-                        later(done, AskedBy::Wire(asked.id), &mut self.changes)
-                    }
-                    None => answered(&mut core, around, AskedBy::Wire(asked.id), &asked.line, &mut self.changes),
+            let by = AskedBy::Wire(asked.id);
+            let answer = match server_control::of_own_key(core.server, around.now, asked.who, &asked.line) {
+                Some(done) => later(done, by, &mut self.changes),
+                None if !asked.operator => {
+                    later(server_control::of_grant(core.server, around.now, asked.who, &asked.line), by, &mut self.changes)
+                }
+                None => match begin_backup(&mut self.backups, by, &core, &asked.line).or_else(|| on_its_host(&asked.line)) {
+                    Some(begun) => begun.err().map(|failure| error(&failure)),
+                    None => answered(&mut core, around, by, &asked.line, &mut self.changes),
                 },
             };
             // What waits has changed something; of the rest an eviction has, if it was done.
@@ -119,21 +116,25 @@ impl Operators {
 
     /// Gives the answers that waited, as far as what they tell of is durable.
     pub(super) fn tell(&mut self, server: &mut Server, now: Instant, revoked: &mut RevokedLog) {
-        self.backups.tell(&mut self.control);
+        if let Some((asked, line)) = self.backups.ended() {
+            self.answer(server, now, asked, &line);
+        }
         let durable = server.durable_up_to();
         if !self.changes.iter().any(|(batch, ..)| *batch <= durable) {
             return;
         }
         let failed = revoked.unite(server).err().map(|failure| error(&failure));
-        for (_, asked, line) in self.changes.extract_if(.., |(batch, ..)| *batch <= durable) {
-            let line = failed.as_deref().unwrap_or(&line);
-            match asked {
-                AskedBy::Control(connection) => {
-                    // Who asked may be gone; the log has it.
-                    self.control.push(connection, line);
-                }
-                AskedBy::Wire(id) => server.line_answered(now, id, line.to_owned()),
+        let done: Vec<_> = self.changes.extract_if(.., |(batch, ..)| *batch <= durable).collect();
+        done.into_iter().for_each(|(_, asked, line)| self.answer(server, now, asked, failed.as_deref().unwrap_or(&line)));
+    }
+
+    /// Gives an answer that was awaited. Who asked may be gone; the log has it.
+    fn answer(&mut self, server: &mut Server, now: Instant, asked: AskedBy, line: &str) {
+        match asked {
+            AskedBy::Control(connection) => {
+                self.control.push(connection, line);
             }
+            AskedBy::Wire(id) => server.line_answered(now, id, line.to_owned()),
         }
     }
 }
@@ -177,6 +178,7 @@ impl Operators {
             EXIT_UNAVAILABLE,
             "the server stopped serving before the change was durable: ask the one that serves whether it was done",
         );
+        self.backups.core_ended();
         for (_, asked, _) in self.changes.drain(..) {
             if let AskedBy::Control(connection) = asked {
                 self.control.push(connection, &error(&failure));
@@ -198,14 +200,16 @@ fn begin_hand_over(pending: &mut Option<HandOver>, wanted: HandOver, in_group: b
     }
 }
 
+/// Begins a backup, if a line asks for one: it is answered when that has ended.
+fn begin_backup(backups: &mut Backups, asked: AskedBy, core: &AskedCore<'_>, line: &str) -> Option<Result<(), Failure>> {
+    let place = server_control::backup_wanted(line)?;
+    Some(place.and_then(|place| backups.begin(asked, place, || core.store.backup_source())))
+}
+
 /// Why a line is not answered over the network, if it is not.
-fn on_its_host(line: &str) -> Option<Failure> {
-    let refused = |what| Some(Failure::new("ON_ITS_HOST", EXIT_FAILED, what));
-    if server_control::backup_wanted(line).is_some() {
-        return refused("a backup is written by the server, on its host: ask for it there, through the control socket");
-    }
-    server_control::hand_over_wanted(line)
-        .and_then(|_| refused("a server hands over when it is asked on its host, through the control socket: this session ends with it"))
+fn on_its_host(line: &str) -> Option<Result<(), Failure>> {
+    let what = "a server hands over when it is asked on its host, through the control socket: this session ends with it";
+    server_control::hand_over_wanted(line).map(|_| Err(Failure::new("ON_ITS_HOST", EXIT_FAILED, what)))
 }
 
 /// The answer of a server that stands by.
