@@ -229,6 +229,8 @@ bugs! {
     B1 "B1",
     /// Strikes end with the sessions of who got them.
     B2 "B2",
+    /// A host may use up all that can be answered to those without a session.
+    B3 "B3",
     /// A request that is shed counts as executing.
     F1 "F1",
     /// Requests are executed as they come whatever their host owes.

@@ -62,6 +62,7 @@ pub const NOT_BUILT: &[(&str, &str, &str)] = &[
 pub const SCRIPTED: &[(Bug, &str)] = &[
     (Bug::B1, "a share bounds nothing"),
     (Bug::B2, "strikes end with the session"),
+    (Bug::B3, "one host uses up what strangers may be answered"),
     (Bug::F3, "requests are executed as they come whatever their host owes"),
     (Bug::F4, "control messages cost nothing"),
     (Bug::S10, "the handshake of a revoked key goes through"),
@@ -248,6 +249,7 @@ pub const fn about(bug: Bug) -> (Profile, &'static str) {
         Bug::N1 => (Swarm, "a locked file's name is moved away"),
         Bug::B1
         | Bug::B2
+        | Bug::B3
         | Bug::F3
         | Bug::F4
         | Bug::S10

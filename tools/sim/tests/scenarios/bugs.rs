@@ -112,6 +112,7 @@ const MINDED_BY: &[(&str, &str)] = &[
     ("N1", "locks::locked_file_stays_at_its_path_under_its_holder"),
     ("B1", "shares::one_host_leaves_locks_to_others"),
     ("B2", "shares::who_did_not_comply_caches_nothing_for_a_while_in_whichever_session"),
+    ("B3", "shares::who_asks_without_end_leaves_answers_to_others"),
     ("F3", "turns::who_asks_little_does_not_wait_for_who_asks_much"),
     ("F4", "turns::control_messages_are_paid_for"),
     ("R1", "realms::no_name_leads_out_of_a_realm"),

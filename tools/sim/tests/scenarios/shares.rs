@@ -1,6 +1,7 @@
 //! Scenarios of shares: one host asks for all that there is of something, or keeps what others want.
 
 use cistern_sim::script::Setting;
+use cistern_wire::{Ask, GetAttr, Kind, ObjectId, SessionId, Want};
 
 /// A locks file after file, until the table is full or A has its share of it. B wants one lock.
 #[test]
@@ -35,4 +36,21 @@ fn who_did_not_comply_caches_nothing_for_a_while_in_whichever_session() {
     assert_eq!(a.text_of("/f"), "two");
     assert_eq!(a.view().cache_locks, 0);
     s.finish();
+}
+
+/// Somebody sends in sessions that there are not, as often as he likes. A host that lost its session hears of it all the same.
+#[test]
+fn who_asks_without_end_leaves_answers_to_others() {
+    let (s, [a]) = Setting::default().in_clear().server(|server| server.hint_interval_us = 1_000_000).agents(["a"]);
+    a.ping().done();
+    let (greedy, modest) = (s.attacker(0), s.attacker(1));
+    let ask = |n| GetAttr { ask: Ask { nonce: n, back: 0, limit: 1_232 }, object: ObjectId(1), want: Want::Nothing };
+    for n in 1..=40 {
+        greedy.tells_server(SessionId(0x6EED), n, &[ask(n).into()]);
+    }
+    let hints = greedy.heard_kinds();
+    assert!((1..=10).contains(&hints.len()) && hints.iter().all(|kind| *kind == Kind::Hint), "{hints:?}");
+    modest.tells_server(SessionId(0x30DE), 1, &[ask(1).into()]);
+    assert_eq!(modest.heard_kinds(), [Kind::Hint]);
+    s.finish_with_drops(["server: rate_limited", "server: unknown_session"]);
 }
