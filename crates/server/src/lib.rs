@@ -45,4 +45,5 @@ pub use server::joining::{Joined, NewInvite};
 pub use server::{Identity, Server, overview, status};
 pub use sessions::standing::Cause;
 pub use stats::{Dropped, Stats};
+pub use locks::Struck;
 pub use status::{Figures, GraceStatus, PrincipalRow, SessionRow, Status, Used};

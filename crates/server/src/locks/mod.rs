@@ -33,6 +33,7 @@ mod tokens;
 
 pub(crate) use holds::Restored;
 pub(crate) use overview::LockInSight;
+pub use owners::Struck;
 pub(crate) use table::LockAccess;
 pub(crate) use tokens::Tokens;
 

@@ -41,32 +41,56 @@ pub(super) struct Standings {
     pub(super) waits: u32,
     /// Demands that its requests have caused, sent and not complied with.
     pub(super) asked: u32,
-    strikes: u32,
+    strikes: Strikes,
     /// Whether it is among those that are remembered.
     remembered: bool,
+}
+
+/// How often an owner has kept cache locks that it was asked for, but for what a quiet time has taken away.
+#[derive(Clone, Copy, Debug)]
+struct Strikes {
+    count: u32,
     /// It gets no cache locks until then, and loses a strike after each further span.
     until: Instant,
     span: Duration,
 }
 
+/// An owner is given no cache locks, because it kept some that it was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Struck {
+    /// For how long yet; zero: it is given some again.
+    pub left: Duration,
+    /// How many times that counts: the next one lasts twice as long as the last, and a quiet time as long takes one away.
+    pub strikes: u32,
+}
+
 impl Standings {
     /// Nothing is known against it.
     const fn new() -> Self {
-        Self { held: 0, waits: 0, asked: 0, strikes: 0, remembered: false, until: Instant::new(0, 0), span: Duration::ZERO }
+        let strikes = Strikes { count: 0, until: Instant::new(0, 0), span: Duration::ZERO };
+        Self { held: 0, waits: 0, asked: 0, strikes, remembered: false }
+    }
+}
+
+impl Strikes {
+    /// For how long its owner gets no cache locks yet.
+    const fn left(self, now: Instant) -> Duration {
+        if self.count == 0 { Duration::ZERO } else { now.until_waited(self.until) }
     }
 
-    /// For how long it gets no cache locks yet.
-    const fn struck_for(&self, now: Instant) -> Duration {
-        if self.strikes == 0 { Duration::ZERO } else { now.until_waited(self.until) }
-    }
-
-    /// Takes strikes away for quiet times.
-    fn forgive(&mut self, now: Instant) {
-        while self.strikes > 0 && now.waited(self.until.plus(self.span)) {
-            self.strikes -= 1;
+    /// What quiet times have left of them.
+    fn forgiven(mut self, now: Instant) -> Self {
+        while self.count > 0 && now.waited(self.until.plus(self.span)) {
+            self.count -= 1;
             self.until = self.until.plus(self.span);
             self.span /= 2;
         }
+        self
+    }
+
+    fn shown(self, now: Instant) -> Struck {
+        let strikes = self.forgiven(now);
+        Struck { left: strikes.left(now), strikes: strikes.count }
     }
 }
 
@@ -109,7 +133,7 @@ impl LockOwners {
         if owner.remembered {
             return;
         }
-        if owner.strikes == 0 || bugs::is(Bug::B2) {
+        if owner.strikes.count == 0 || bugs::is(Bug::B2) {
             return self.all.remove(at);
         }
         owner.remembered = true;
@@ -181,13 +205,13 @@ impl LockTable {
     /// gets none for twice as long as the last time, and nobody gets that of these objects for a while.
     pub(crate) fn strike(&mut self, now: Instant, slot: LockSlot, cost: Duration) {
         let Some(session) = self.table.session(slot) else { return };
-        let owner = &mut self.owners.all[self.table.sessions[session].owner];
-        owner.forgive(now);
+        let strikes = &mut self.owners.all[self.table.sessions[session].owner].strikes;
+        *strikes = strikes.forgiven(now);
         // What its other sessions keep meanwhile is the same failure: a partition of a host with many of them is one.
-        if owner.strikes == 0 || now.waited(owner.until) {
-            owner.strikes = (owner.strikes + 1).min(STRIKES_MAX);
-            owner.span = cost.saturating_mul(FIRST_TIMES << (owner.strikes - 1)).min(LONGEST);
-            owner.until = now.plus(owner.span);
+        if strikes.count == 0 || now.waited(strikes.until) {
+            strikes.count = (strikes.count + 1).min(STRIKES_MAX);
+            strikes.span = cost.saturating_mul(FIRST_TIMES << (strikes.count - 1)).min(LONGEST);
+            strikes.until = now.plus(strikes.span);
         }
         let kept = self.table.demanded_of(session).map(|at| self.table.entries[self.table.holds[at].entry].lock());
         let kept = kept.filter(|lock| lock.class == LockClass::Cache);
@@ -198,25 +222,18 @@ impl LockTable {
     /// Whether the owner of a session is given no cache locks now.
     pub(super) fn is_struck(&mut self, now: Instant, session: u32) -> bool {
         let Some(owner) = self.owners.all.get_mut(self.table.sessions[session].owner) else { return false };
-        owner.forgive(now);
-        !owner.struck_for(now).is_zero()
+        owner.strikes = owner.strikes.forgiven(now);
+        !owner.strikes.left(now).is_zero()
     }
 
-    /// For how long an owner is given no cache locks yet, with sessions or without.
-    pub(crate) fn struck_for(&self, now: Instant, owner: Owner) -> Duration {
+    /// Whether an owner is given no cache locks, with sessions or without.
+    pub(crate) fn struck(&self, now: Instant, owner: Owner) -> Struck {
         let kept = self.owners.all.find(owner).and_then(|(at, _)| self.owners.all.get(at));
-        kept.map_or(Duration::ZERO, |owner| owner.struck_for(now))
+        kept.map_or_else(Struck::default, |owner| owner.strikes.shown(now))
     }
 
     /// The same of the owner of a session.
-    pub(crate) fn session_struck_for(&self, now: Instant, slot: LockSlot) -> Duration {
-        self.table.session(slot).map_or(Duration::ZERO, |session| self.owner(session).struck_for(now))
-    }
-
-    /// How often the owner of a session is struck now.
-    #[cfg(test)]
-    pub(crate) fn strikes(&self, slot: LockSlot) -> u32 {
-        let owner = self.table.session(slot).map(|at| self.table.sessions[at].owner);
-        owner.and_then(|owner| self.owners.all.get(owner)).map_or(0, |owner| owner.strikes)
+    pub(crate) fn session_struck(&self, now: Instant, slot: LockSlot) -> Struck {
+        self.table.session(slot).map_or_else(Struck::default, |session| self.owner(session).strikes.shown(now))
     }
 }

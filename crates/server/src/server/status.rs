@@ -9,7 +9,7 @@ pub use crate::sessions::grace::GraceStatus;
 
 use crate::config::Config;
 use crate::ids::Owner;
-use crate::locks::LockCounts;
+use crate::locks::{LockCounts, Struck};
 use crate::principals::PrincipalId;
 use crate::scheduler::WorkCounts;
 use crate::server::{Identity, Phase, Server};
@@ -124,8 +124,8 @@ pub struct PrincipalRow {
     pub watches: Used,
     /// Bytes that they have staged.
     pub staged: Used,
-    /// For how long it is given no cache locks yet, because it kept some that it was asked for; in clear, the host of a session of it.
-    pub uncached: Duration,
+    /// Whether it is given no cache locks; in clear, the host of a session of it.
+    pub struck: Struck,
     /// What it has made that is still there, and how much may be.
     pub account: AccountRecord,
     /// When it was heard last, in seconds since 1970, to the minute; 0: not since the start; `None`: the setting `last-seen` is off.
@@ -240,7 +240,7 @@ impl Server {
             waits: Used::default(),
             watches: Used::default(),
             staged: Used::default(),
-            uncached: self.locks.struck_for(self.now, Owner::Key(id)),
+            struck: self.locks.struck(self.now, Owner::Key(id)),
             account: AccountRecord::default(),
             last_seen_s: self.config.last_seen.then(|| self.principals.seen_s(id)),
         };
@@ -254,7 +254,7 @@ impl Server {
             row.waits.now += self.locks.waits(session.slot);
             row.watches.now += self.watches.count_of(session.id);
             row.staged.now += self.stages.bytes_of(session.id);
-            row.uncached = row.uncached.max(self.locks.session_struck_for(self.now, session.slot));
+            row.struck = row.struck.max(self.locks.session_struck(self.now, session.slot));
         }
         rows.values_mut().for_each(|row| row.account = self.store.account(row.id));
         // In clear it is hosts that have shares.

@@ -13,8 +13,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// List agents, with the fingerprints of their keys, what they use and their rights in each realm
 ///
 /// Behind what is used stands how much may be: the agent's share of what is free now, so it shrinks while others take more; of objects and bytes
-/// the quota that an operator has set. In clear hosts have shares, and not agents. "no cache locks for ...": it, in clear a host of its sessions, kept
-/// such a lock that it was asked for.
+/// the quota that an operator has set. In clear hosts have shares, and not agents. "2 strikes, no cache locks for ...": it, in clear a host of its
+/// sessions, twice kept such a lock that it was asked for; the next time lasts twice as long, and a quiet time as long as the last takes one away.
 #[derive(Args, Debug)]
 pub(crate) struct Agents {
     #[command(flatten)]
@@ -47,7 +47,10 @@ fn table(rows: &[Value], now_s: u64) -> String {
         let rights = row["rights"].as_array().into_iter().flatten();
         let rights = rights.map(|of| format!("{}={}", of["realm"], of["rights"].as_str().unwrap_or("?")));
         let flags = ["everything", "operator", "revoked"].into_iter().filter(|flag| row[*flag].as_bool() == Some(true)).map(str::to_owned);
-        let uncached = row["uncached_ms"].as_u64().filter(|ms| *ms > 0).map(|ms| format!("no cache locks for {}", show::span(ms)));
+        let strikes = row["strikes"].as_u64().filter(|count| *count > 0);
+        let strikes = strikes.map(|count| format!("{count} strike{}", if count == 1 { "" } else { "s" }));
+        let left = row["uncached_ms"].as_u64().filter(|ms| *ms > 0).map(|ms| format!("no cache locks for {}", show::span(ms)));
+        let struck = Some(strikes.into_iter().chain(left).collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty());
         let name = if row["name"].is_null() { "-".to_owned() } else { label(&row["name"]) };
         let key = row["key"].as_str().map_or_else(|| "-".to_owned(), |key| Fingerprint::of(key).to_string());
         let used = USE.map(|column| match row[format!("{column}_max")].as_u64() {
@@ -57,7 +60,7 @@ fn table(rows: &[Value], now_s: u64) -> String {
         let ago =
             row["last_seen_s"].as_u64().map_or_else(|| "-".to_owned(), |s| format!("{} ago", show::span(now_s.saturating_sub(s) * 1_000)));
         let first = [row["number"].to_string(), name, key].into_iter();
-        first.chain(used).chain(seen(ago)).chain([flags.chain(uncached).chain(rights).collect::<Vec<_>>().join(" ")]).collect()
+        first.chain(used).chain(seen(ago)).chain([flags.chain(struck).chain(rights).collect::<Vec<_>>().join(" ")]).collect()
     }));
     show::columns(&cells)
 }
@@ -80,8 +83,10 @@ mod tests {
         assert!(shown(&seen).contains("LAST SEEN") && shown(&seen).contains("10 min 0 s ago"), "{}", shown(&seen));
         seen["last_seen_s"] = Value::Null;
         assert!(shown(&seen).contains(" -  "), "{}", shown(&seen));
-        let struck = shown(&json!({ "number": 3, "uncached_ms": 256_000, "rights": [] }));
-        assert!(struck.ends_with("no cache locks for 4 min 16 s"), "{struck}");
+        let struck = shown(&json!({ "number": 3, "strikes": 2, "uncached_ms": 256_000, "rights": [] }));
+        assert!(struck.ends_with(" 2 strikes, no cache locks for 4 min 16 s"), "{struck}");
+        let struck = shown(&json!({ "number": 3, "strikes": 1, "uncached_ms": 0, "rights": [] }));
+        assert!(struck.ends_with(" 1 strike"), "{struck}");
         let table = shown(&row);
         assert_eq!(
             table.lines().nth(1).map(|line| line.split_whitespace().collect::<Vec<_>>()),

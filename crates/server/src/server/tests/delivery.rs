@@ -2,6 +2,7 @@
 
 use super::world::{Peer, World, advisory, cache_lock, lock, ms};
 use crate::Config;
+use crate::locks::Struck;
 use alloc::vec::Vec;
 use cistern_link::Machine as _;
 use cistern_wire::{
@@ -317,16 +318,16 @@ fn who_has_kept_a_cache_lock_is_shown_and_given_none_in_its_next_session() {
     world.send(&mut writer, &[request]);
     world.attend(&holder);
     world.send(&mut holder, &[Receipt { seq: 1, answer: ReceiptAnswer::Received }.into()]);
-    let uncached = |world: &World| world.server.principals()[0].uncached;
-    assert!(uncached(&world).is_zero());
+    let struck = |world: &World| world.server.principals()[0].struck;
+    assert_eq!(struck(&world).strikes, 0);
     world.pass(Config::default().compliance_time + ms(2_100));
     assert_eq!(kinds(&mut world, &writer), [Kind::Pending, Kind::Ack]);
     world.leave(&holder);
     world.got(&holder);
     holder.incarnation += 1;
     world.open_again(&mut holder, &[]);
-    let left = uncached(&world);
-    assert!(left > ms(100_000), "{left:?}");
+    let Struck { left, strikes } = struck(&world);
+    assert!(left > ms(100_000) && strikes == 1, "{strikes}: {left:?}");
     let mut grant = |peer: &mut Peer, object| {
         let ask = GetAttr { ask: peer.ask_only(), object, want: Want::Shared };
         world.send(peer, &[ask.into()]);
@@ -336,7 +337,9 @@ fn who_has_kept_a_cache_lock_is_shown_and_given_none_in_its_next_session() {
     };
     assert_eq!((grant(&mut holder, other), grant(&mut writer, other)), (Want::Nothing, Want::Shared));
     world.pass(left);
-    assert!(uncached(&world).is_zero());
+    assert_eq!(struck(&world), Struck { left: Duration::ZERO, strikes: 1 }, "it is remembered for as long again");
+    world.pass(left + Config::default().wait() * 32);
+    assert_eq!(struck(&world), Struck::default());
     world.got(&holder);
     world.got(&writer);
 }
