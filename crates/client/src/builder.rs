@@ -20,6 +20,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
+use zeroize::Zeroizing;
 
 /// Settings of a new client.
 #[derive(Clone, Debug, Default)]
@@ -162,7 +163,7 @@ impl Builder {
             log::debug!("{name}: the system does not tell when addresses change: {error}");
         }
         let spin = self.config.spin;
-        let core = Agent::new(self.config, core_identity, seed, addresses).map_err(|e| Cause::Settings(e.into()))?;
+        let core = Agent::new(self.config, core_identity, *seed, addresses).map_err(|e| Cause::Settings(e.into()))?;
         let mut core = match self.keys {
             Some((own, server)) => {
                 let holder = CurrentKey { holder: KeyHolder::new(own, ephemeral), source: self.key_source };
@@ -221,7 +222,7 @@ fn ephemeral() -> Entropy {
 }
 
 /// The system's random source was there at the start; an agent must not go on without it.
-pub(crate) fn fresh_seed() -> [u8; 32] {
+pub(crate) fn fresh_seed() -> Zeroizing<[u8; 32]> {
     cistern_driver::seed().expect("the system's random source does not go away")
 }
 

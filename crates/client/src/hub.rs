@@ -324,7 +324,7 @@ impl Services<Hub> for AgentServices {
         // Between this and the batch that is sent next nothing but sealing happens.
         if self.generation.has_changed() {
             log::warn!("{}: this machine was resumed from a snapshot: its locks are lost, and another session is opened", hub.name);
-            hub.agent.handle_copied(now, builder::fresh_seed());
+            hub.agent.handle_copied(now, *builder::fresh_seed());
             hub.dispatch();
         }
         self.judge_roster(hub);

@@ -12,12 +12,12 @@ pub struct EntropyError {
     source: getrandom::Error,
 }
 
-/// A fresh 256-bit seed for one core, from the system's random source.
+/// A fresh 256-bit seed for one core or key, from the system's random source. Wiped when dropped.
 ///
 /// Blocks only on a machine that has just booted and whose source is not ready yet.
-pub fn seed() -> Result<[u8; 32], EntropyError> {
-    let mut seed = [0; 32];
-    getrandom::fill(&mut seed).map_err(|source| EntropyError { source })?;
+pub fn seed() -> Result<Zeroizing<[u8; 32]>, EntropyError> {
+    let mut seed = Zeroizing::new([0; 32]);
+    getrandom::fill(&mut *seed).map_err(|source| EntropyError { source })?;
     Ok(seed)
 }
 

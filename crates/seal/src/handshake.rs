@@ -32,8 +32,8 @@ pub struct Entropy(pub(crate) Zeroizing<[u8; KEY_LEN]>);
 impl Entropy {
     /// From 32 random bytes, drawn when the handshake begins and used for nothing else.
     #[must_use]
-    pub fn from_bytes(bytes: [u8; KEY_LEN]) -> Self {
-        Self(Zeroizing::new(bytes))
+    pub fn from_bytes(bytes: impl Into<Zeroizing<[u8; KEY_LEN]>>) -> Self {
+        Self(bytes.into())
     }
 }
 
@@ -56,8 +56,8 @@ impl Psk {
 
     /// From its bytes.
     #[must_use]
-    pub fn from_bytes(bytes: [u8; KEY_LEN]) -> Self {
-        Self(Zeroizing::new(bytes))
+    pub fn from_bytes(bytes: impl Into<Zeroizing<[u8; KEY_LEN]>>) -> Self {
+        Self(bytes.into())
     }
 
     /// That of an invitation whose secret is `secret`.
@@ -92,8 +92,8 @@ impl fmt::Debug for StartKey {
 impl StartKey {
     /// From 32 random bytes, or those that the server has kept.
     #[must_use]
-    pub fn from_bytes(bytes: [u8; KEY_LEN]) -> Self {
-        Self(Zeroizing::new(bytes))
+    pub fn from_bytes(bytes: impl Into<Zeroizing<[u8; KEY_LEN]>>) -> Self {
+        Self(bytes.into())
     }
 
     /// Its bytes, for the place that keeps it.

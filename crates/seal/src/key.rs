@@ -97,8 +97,8 @@ pub struct SecretKey(Zeroizing<[u8; KEY_LEN]>);
 impl SecretKey {
     /// From 32 bytes of the system's random source, or of a file.
     #[must_use]
-    pub fn from_bytes(bytes: [u8; KEY_LEN]) -> Self {
-        Self(Zeroizing::new(bytes))
+    pub fn from_bytes(bytes: impl Into<Zeroizing<[u8; KEY_LEN]>>) -> Self {
+        Self(bytes.into())
     }
 
     /// Its bytes, for the file that keeps it.

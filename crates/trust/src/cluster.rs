@@ -77,8 +77,8 @@ pub struct ClusterSecret(Zeroizing<[u8; KEY_LEN]>);
 impl ClusterSecret {
     /// From 32 bytes of the system's random source.
     #[must_use]
-    pub fn from_seed(seed: [u8; KEY_LEN]) -> Self {
-        Self(Zeroizing::new(seed))
+    pub fn from_seed(seed: impl Into<Zeroizing<[u8; KEY_LEN]>>) -> Self {
+        Self(seed.into())
     }
 
     /// The public key that belongs to it.

@@ -48,7 +48,7 @@ impl Member {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Trouble::at("opening the socket of an agent"))?;
         socket.connect(server).map_err(Trouble::at("connecting the socket of an agent"))?;
         socket.set_nonblocking(true).map_err(Trouble::at("making a socket non-blocking"))?;
-        let agent = Agent::new(config, identity, seed, vec![server]).map_err(Trouble::starting("making an agent"))?;
+        let agent = Agent::new(config, identity, *seed, vec![server]).map_err(Trouble::starting("making an agent"))?;
         Ok(Self { agent, clock, socket, server, looked: Instant::now(), out: Vec::new(), buf: vec![0; DATAGRAM_MAX] })
     }
 

@@ -106,7 +106,7 @@ fn server(now: Instant, setup: &Setup, volatile: bool) -> Result<Server, Trouble
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let unix_ns = i64::try_from(since_1970.as_nanos()).unwrap_or(0);
     let seed = seed().map_err(Trouble::starting("drawing a seed"))?;
-    Server::new(now, unix_ns, STORE, config, seed).map_err(Trouble::starting("making the server"))
+    Server::new(now, unix_ns, STORE, config, *seed).map_err(Trouble::starting("making the server"))
 }
 
 /// The same with room for so many locks of one host, all of whose files stay in memory, and for sessions opened as fast as it can.

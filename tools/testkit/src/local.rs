@@ -52,7 +52,7 @@ impl LocalServer {
         let mut store = [0; 16];
         store.copy_from_slice(&seed()?[..16]);
         let config = Config { volatile: true, new_cluster: true, ..Config::for_lease(lease) };
-        let server = Server::new(clock.now(), 0, StoreId(store), config, seed()?)?;
+        let server = Server::new(clock.now(), 0, StoreId(store), config, *seed()?)?;
         let mut event_loop = EventLoop::new(vec![port], Owned(server), Store(MemoryStore::new()), clock, LoopOptions::default())?;
         let address = event_loop.local_addrs().next().ok_or("the server listens nowhere")?;
         let handle = event_loop.handle();

@@ -19,5 +19,5 @@ super::commands! {
 
 /// 32 bytes for a new key, wiped when dropped.
 pub(crate) fn random() -> Result<Zeroizing<[u8; 32]>, EntropyError> {
-    cistern_driver::seed().map(Zeroizing::new)
+    cistern_driver::seed()
 }

@@ -167,7 +167,7 @@ fn serve(args: &Peer, group: &GroupList, ctx: &Ctx) -> Result<(), Failure> {
     let control = ControlServer::bind(&socket, limits).map_err(|e| Failure::new("CONTROL", EXIT_FAILED, e.to_string()))?;
     let clock = Clock::new().map_err(|e| internal(&e))?;
     // The restart wait counts from here: from when the port was this process's, and no earlier one could send.
-    let member = Member::new(&config, seed().map_err(|e| internal(&e))?, clock.now()).map_err(|e| Failure::usage(e.to_string()))?;
+    let member = Member::new(&config, *seed().map_err(|e| internal(&e))?, clock.now()).map_err(|e| Failure::usage(e.to_string()))?;
     let ours = port.local_addr();
     let (found, give) = look_for_others(group.clone(), me, ours)?;
     let stop = Arc::new(AtomicBool::new(false));

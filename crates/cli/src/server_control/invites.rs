@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 pub(super) fn answer(server: &mut Server, now: Instant, request: ControlRequest) -> Result<(Value, Option<BatchId>), Failure> {
     match request {
         ControlRequest::Invite { id, secret, name, operator, rights, uses, within_s } => {
-            let (id, secret) = (InviteId(u64::from_be_bytes(exactly(&id, "id")?)), exactly(&secret, "secret")?);
+            let (id, secret) = (InviteId(u64::from_be_bytes(exactly(&id, "id")?)), exactly::<16>(&secret, "secret")?.into());
             let rights = all_rights(&rights)?;
             let new = NewInvite { id, secret, name: name.clone().into_bytes(), operator, rights, uses, within_s };
             let (expires_s, batch) = server.invite(now, new).map_err(|status| not_made(&name, status))?;

@@ -14,6 +14,7 @@ use cistern_server::principals::PrincipalId;
 use cistern_server::store::BatchId;
 use cistern_server::{RETIRE_LINE, ROTATE_LINE, Server};
 use serde_json::{Value, json};
+use zeroize::Zeroizing;
 
 /// Answers a line, if it is about the own key of who gives it.
 pub(crate) fn of_own_key(server: &mut Server, now: Instant, who: PrincipalId, line: &str) -> Option<Answered> {
@@ -30,9 +31,9 @@ pub(crate) fn of_own_key(server: &mut Server, now: Instant, who: PrincipalId, li
 
 fn invite(server: &mut Server, now: Instant, who: PrincipalId) -> Result<(Value, BatchId), Failure> {
     let drawn = random().map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string()))?;
-    let (id, secret): ([u8; 8], [u8; 16]) =
-        (drawn.first_chunk().copied().unwrap_or_default(), drawn.last_chunk().copied().unwrap_or_default());
-    let invited = server.invite_next_key(now, who, InviteId(u64::from_be_bytes(id)), secret);
+    let id: [u8; 8] = drawn.first_chunk().copied().unwrap_or_default();
+    let secret: Zeroizing<[u8; 16]> = drawn.last_chunk().copied().unwrap_or_default().into();
+    let invited = server.invite_next_key(now, who, InviteId(u64::from_be_bytes(id)), secret.clone());
     let refused = |_| Failure::new("ENOSPC", EXIT_FAILED, "there are too many invites; try again later");
     Ok((json!({ "id": Blob(id.to_vec()), "secret": Blob(secret.to_vec()) }), invited.map_err(refused)?))
 }

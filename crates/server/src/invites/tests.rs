@@ -9,7 +9,7 @@ const NOW: u64 = 1_700_000_000;
 
 fn record(uses: u16) -> InviteRecord {
     let (name, rights) = ((*b"web").into(), Vec::new());
-    InviteRecord { secret: [2; 16], name, operator: false, rights, uses, expires_s: NOW + 3_600, rotates: None, used: vec![] }
+    InviteRecord { secret: [2; 16].into(), name, operator: false, rights, uses, expires_s: NOW + 3_600, rotates: None, used: vec![] }
 }
 
 fn invites(uses: u16) -> Invites {

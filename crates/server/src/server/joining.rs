@@ -11,12 +11,15 @@ use crate::server::Server;
 use crate::server::warnings::Reason;
 use crate::store::{BatchId, Counter, Key};
 use alloc::vec::Vec;
+use bytes::Bytes;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::LABEL_MAX;
 use cistern_wire::{AgentId, Realm, Status};
+use core::fmt;
 use core::net::IpAddr;
 use log::{info, warn};
+use zeroize::Zeroizing;
 
 /// For how long the line of a rotation is good, in seconds: its host uses it at once.
 const ROTATION_S: u64 = 600;
@@ -26,12 +29,12 @@ pub(crate) const FORMER_KEY_S: u64 = 24 * 3_600;
 const NUMBER_LEN: usize = 4;
 
 /// An invite that an operator makes.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct NewInvite {
     /// Its id, drawn at random.
     pub id: InviteId,
     /// Its secret, from the system's random source.
-    pub secret: [u8; 16],
+    pub secret: Zeroizing<[u8; 16]>,
     /// What people will call the host.
     pub name: Vec<u8>,
     /// Whether the host may do what operators do.
@@ -42,6 +45,12 @@ pub struct NewInvite {
     pub uses: u16,
     /// For how long it is good, in seconds.
     pub within_s: u64,
+}
+
+impl fmt::Debug for NewInvite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewInvite").field("id", &self.id).finish_non_exhaustive()
+    }
 }
 
 /// A key that has joined.
@@ -126,7 +135,7 @@ impl Server {
     ///
     /// # Errors
     /// ENOENT: there is no such principal, or it was revoked; ENOSPC: there are too many invites, or the id is taken.
-    pub fn invite_next_key(&mut self, now: Instant, who: PrincipalId, id: InviteId, secret: [u8; 16]) -> Result<BatchId, Status> {
+    pub fn invite_next_key(&mut self, now: Instant, who: PrincipalId, id: InviteId, secret: Zeroizing<[u8; 16]>) -> Result<BatchId, Status> {
         self.step(now, |server| {
             server.tend_invites();
             let name = server.principals.get(who).filter(|record| !record.revoked).ok_or(Status::ENOENT)?.name.clone();
@@ -290,7 +299,7 @@ impl Server {
 
     fn write_invite(&mut self, id: InviteId, record: InviteRecord) {
         let bytes = self.invites.put(id, record).to_bytes();
-        self.store.put(Key::Invite(id), Some(bytes.into()));
+        self.store.put(Key::Invite(id), Some(Bytes::from_owner(bytes)));
     }
 
     pub(crate) fn delete_invites(&mut self, ids: &[InviteId]) {

@@ -23,6 +23,7 @@ use crate::tenure::Tenure;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use bytes::Bytes;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
 use cistern_wire::SessionId;
@@ -221,7 +222,7 @@ impl Server {
             //= docs/sealed.md#resumption
             //# The key of a start MUST be durable before the server answers, and as long as a session of that start can be resumed; it is
             //# deleted in the transaction that ends the last one.
-            self.store.put(Key::StartKey(self.identity.incarnation), Some(store::start_key_to_bytes(key).into()));
+            self.store.put(Key::StartKey(self.identity.incarnation), Some(Bytes::from_owner(store::start_key_to_bytes(key))));
         }
     }
 

@@ -8,12 +8,13 @@ use alloc::vec::Vec;
 use cistern_wire::{Bytes8, Fault, Field as _, Malformed, Reader, Realm};
 use core::fmt;
 use core::net::{IpAddr, Ipv6Addr};
+use zeroize::Zeroizing;
 
-/// What the store keeps of an invite. Its bytes have the secret in them.
+/// What the store keeps of an invite. Its bytes have the secret in them; both are wiped when dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct InviteRecord {
     /// What both sides of the handshake of a join know.
-    pub secret: [u8; 16],
+    pub secret: Zeroizing<[u8; 16]>,
     /// What people will call the host; of several it is the beginning of their names.
     pub name: Box<[u8]>,
     /// Whether who joins may do what operators do.
@@ -53,9 +54,10 @@ impl fmt::Debug for InviteRecord {
 impl InviteRecord {
     /// The record as bytes.
     #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        // Room for all of it: a vector that grows leaves its bytes behind.
         let mut w = start(16 + 1 + self.name.len() + 1 + 2 + 5 * self.rights.len() + 2 + 8 + 4 + 2 + 60 * self.used.len());
-        w.extend_from_slice(&self.secret);
+        w.extend_from_slice(&*self.secret);
         Bytes8(&self.name).put(&mut w);
         self.operator.put(&mut w);
         count(self.rights.len()).put(&mut w);
@@ -77,7 +79,7 @@ impl InviteRecord {
             };
             w.extend_from_slice(&from.octets());
         }
-        w
+        w.into()
     }
 
     /// The record that the bytes are.
@@ -87,7 +89,7 @@ impl InviteRecord {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
         let within = |field| move |e: Malformed| e.within("InviteRecord", field);
         read(bytes, |r| {
-            let secret = array(r).map_err(within("secret"))?;
+            let secret = array::<16>(r).map_err(within("secret"))?.into();
             let name: Bytes8<'_> = r.get().map_err(within("name"))?;
             let operator = r.get().map_err(within("operator"))?;
             let count: u16 = r.get().map_err(within("rights"))?;
@@ -129,7 +131,7 @@ mod tests {
     fn every_byte_of_a_record_counts_and_its_secret_is_not_shown() {
         let one = |from: &str| InviteUse { key: [7; 32], principal: PrincipalId(3), at_s: 1 << 40, from: from.parse().unwrap() };
         let record = InviteRecord {
-            secret: [0xab; 16],
+            secret: [0xab; 16].into(),
             name: (*b"web").into(),
             operator: true,
             rights: vec![(Realm(1), Rights::READ), (Realm(7), Rights::OWN)],
@@ -139,6 +141,7 @@ mod tests {
             used: vec![one("10.0.0.1"), one("2001:db8::1")],
         };
         let bytes = record.to_bytes();
+        assert_eq!(bytes.capacity(), bytes.len(), "it never grew");
         assert_eq!(InviteRecord::from_bytes(&bytes).as_ref(), Ok(&record));
         assert!((0..bytes.len()).all(|len| InviteRecord::from_bytes(&bytes[..len]).is_err()));
         assert!(!format!("{record:?}").contains("171"));

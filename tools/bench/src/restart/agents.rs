@@ -101,7 +101,7 @@ impl Agents {
             id[..8].copy_from_slice(&(number as u64 + 1).to_be_bytes());
             let identity = Identity { agent: AgentId(id), incarnation: 1, boot: [0; 16], label: b"bench".to_vec() };
             let seed = cistern_driver::seed().map_err(Trouble::starting("drawing a seed"))?;
-            let agent = Agent::new(Config::default(), identity, seed, vec![server]).map_err(Trouble::starting("making an agent"))?;
+            let agent = Agent::new(Config::default(), identity, *seed, vec![server]).map_err(Trouble::starting("making an agent"))?;
             let agent = match keys(number) {
                 Some(keys) => agent.sealed(keys, Cipher::default()),
                 None => agent,

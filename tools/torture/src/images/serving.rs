@@ -61,7 +61,7 @@ pub(crate) fn serve(args: &ServingArgs) -> Result<(), String> {
     let config = Config { lease: Duration::from_millis(500), new_cluster: ledger.batches == 0, ..Config::default() };
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let unix_ns = i64::try_from(since_1970.as_nanos()).unwrap_or(0);
-    let server = Server::new(clock.now(), unix_ns, store.id(), config, seed().map_err(text)?).map_err(text)?;
+    let server = Server::new(clock.now(), unix_ns, store.id(), config, *seed().map_err(text)?).map_err(text)?;
     let port = UdpPort::open(args.listen, &PortOptions::default()).map_err(text)?;
     let address = port.local_addr();
     let kept = Kept { store, bell, before: ledger.batches, ledger, early: Ok(()) };

@@ -51,7 +51,7 @@ fn converse(keys: Keys, remote: SocketAddr, label: &str) -> Result<Result<Member
     let socket = UdpSocket::bind((any, 0)).and_then(|socket| socket.connect(remote).map(|()| socket)).map_err(|e| failed(&e))?;
     let clock = Clock::new().map_err(|e| failed(&e))?;
     let began = clock.now();
-    let mut joiner = Joiner::new(began, keys, seed().map_err(|e| failed(&e))?, label.as_bytes());
+    let mut joiner = Joiner::new(began, keys, *seed().map_err(|e| failed(&e))?, label.as_bytes());
     let (mut out, mut room, mut why) = (Vec::new(), [0; DATAGRAM], "no answer");
     loop {
         while joiner.poll_transmit(clock.now(), &mut out) {

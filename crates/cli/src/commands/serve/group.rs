@@ -142,7 +142,7 @@ pub(super) fn set_up(
     let now = guests.clock.now();
     let seed = seed().map_err(|e| super::internal(&e))?;
     // The restart wait counts from here: from when the port was this process's, and no earlier one could send.
-    let mut machine = GroupServer::new(&config, seed, now).map_err(|e| Failure::usage(format!("--group: {e}")))?;
+    let mut machine = GroupServer::new(&config, *seed, now).map_err(|e| Failure::usage(format!("--group: {e}")))?;
     if let Some((keys, own)) = keys.and_then(|keys| Some((keys, keys.keys.first()?))) {
         let sealer = member.list.sealer(member.me, member.keys(keys)?, own, state)?;
         machine = machine.sealed(FirstCheck::of(&own.public()), sealer);

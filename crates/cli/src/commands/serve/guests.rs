@@ -64,7 +64,7 @@ impl ServerGuests {
         keys: Option<&ServerKeys>,
     ) -> Result<(Server, Backing), Failure> {
         let seed = seed().map_err(|e| Failure::new("INTERNAL", EXIT_SOFTWARE, e.to_string()))?;
-        let server = Server::new(now, wall_clock(), id, self.config.clone(), seed);
+        let server = Server::new(now, wall_clock(), id, self.config.clone(), *seed);
         let mut server = server.map_err(|e| Failure::usage(e.to_string()))?;
         self.revoked.tell(&mut server, now);
         let (sealing, server) = match (keys, &self.keys) {

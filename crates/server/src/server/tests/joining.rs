@@ -19,7 +19,7 @@ const HOUR: u64 = 3_600;
 
 pub(super) fn new(id: u64, name: &str, uses: u16) -> NewInvite {
     let rights = vec![(Realm::TREE, Rights::from_letters("rl").unwrap())];
-    NewInvite { id: InviteId(id), secret: [9; 16], name: name.into(), operator: false, rights, uses, within_s: HOUR }
+    NewInvite { id: InviteId(id), secret: [9; 16].into(), name: name.into(), operator: false, rights, uses, within_s: HOUR }
 }
 
 impl World {

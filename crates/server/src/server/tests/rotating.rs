@@ -22,7 +22,7 @@ fn one(world: &mut World, name: &str, key: u8) -> PrincipalId {
 }
 
 fn invite(world: &mut World, who: PrincipalId, id: u64) {
-    world.server.invite_next_key(world.now, who, InviteId(id), [9; 16]).unwrap();
+    world.server.invite_next_key(world.now, who, InviteId(id), [9; 16].into()).unwrap();
     world.turn();
 }
 
@@ -122,7 +122,7 @@ fn only_the_principal_s_own_next_key_joins_by_its_invite() {
     assert_eq!(join(&mut world, 7, [2; 32]), Err(NotJoined::Unknown));
     world.server.revoke(world.now, web).unwrap();
     assert_eq!(join(&mut world, 8, [2; 32]), Err(NotJoined::Refused(Status::ENOENT)));
-    assert_eq!(world.server.invite_next_key(world.now, web, InviteId(9), [9; 16]), Err(Status::ENOENT));
+    assert_eq!(world.server.invite_next_key(world.now, web, InviteId(9), [9; 16].into()), Err(Status::ENOENT));
 }
 
 #[test]

@@ -495,7 +495,7 @@ fn inviting() -> Sealed {
     let World { server: machine, now, .. } = &mut server.world;
     let new = NewInvite {
         id: InviteId(7),
-        secret: [9; 16],
+        secret: [9; 16].into(),
         name: (*b"web").into(),
         operator: false,
         rights: Vec::new(),

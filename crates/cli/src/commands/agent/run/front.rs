@@ -96,7 +96,7 @@ fn token_of(file: &Path) -> io::Result<String> {
         Ok(text) => String::from_utf8(text).map_err(io::Error::other)?,
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             let mut text = HEADER.to_owned();
-            for byte in seed().map_err(|e| io::Error::other(e.to_string()))? {
+            for byte in &*seed().map_err(|e| io::Error::other(e.to_string()))? {
                 let _ = write!(text, "{byte:02x}");
             }
             text.push('\n');
