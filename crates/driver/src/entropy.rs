@@ -5,6 +5,8 @@
 //! seed means the same for ever. Invariant: a seed is never weak; a system that cannot give one is an error (section 11.6:
 //! session ids are random). Leaves to the cores: how the stream is used.
 
+use zeroize::Zeroizing;
+
 /// The system gave no randomness, so no session id could be safe.
 #[derive(Debug, thiserror::Error)]
 #[error("the system's random source gave nothing: {source}; getrandom(2) or /dev/urandom must be available")]

@@ -56,8 +56,8 @@ impl Psk {
 
     /// From its bytes.
     #[must_use]
-    pub fn from_bytes(bytes: impl Into<Zeroizing<[u8; KEY_LEN]>>) -> Self {
-        Self(bytes.into())
+    pub fn from_bytes(bytes: [u8; KEY_LEN]) -> Self {
+        Self(Zeroizing::new(bytes))
     }
 
     /// That of an invitation whose secret is `secret`.

@@ -152,7 +152,7 @@ mod tests {
         let hex =
             |text: &str| -> Vec<u8> { (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect() };
         let seed = hex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60");
-        let secret = ClusterSecret::from_seed(seed.try_into().unwrap());
+        let secret = ClusterSecret::from_seed(<[u8; 32]>::try_from(seed).unwrap());
         assert_eq!(secret.public().as_bytes()[..], hex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"));
         let signature = hex(
             "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b",

@@ -68,12 +68,7 @@ impl LockTable {
         let queue = self.table.entries[entry].queue.as_ref();
         let waiting = self.waiters(entry).take(OF_ONE_MAX);
         rows.extend(waiting.map(|waiter| self.waiting_row(entry, waiter)));
-        LockInSight {
-            object: self.table.entries[entry].object,
-            rows,
-            more_holders,
-            waiters: queue.map_or(0, |queue| queue.waiters.len()),
-        }
+        LockInSight { object: self.table.entries[entry].object, rows, more_holders, waiters: queue.map_or(0, |queue| queue.waiters.len()) }
     }
 
     /// Locks of both classes that sessions are to give back, at most `max`.

@@ -227,7 +227,8 @@ impl Table {
         if let Some(entry) = self.entry(lock) {
             return entry;
         }
-        let entry = self.entries.insert(Entry { object: lock.object, class: lock.class, queue: None, realm: Realm(0), first: NONE, last: NONE });
+        let entry =
+            self.entries.insert(Entry { object: lock.object, class: lock.class, queue: None, realm: Realm(0), first: NONE, last: NONE });
         self.index.insert(hash(lock.object.0, lock.class as u64), entry);
         if lock.class == LockClass::Advisory {
             self.advisory.insert(lock.object);

@@ -135,7 +135,13 @@ impl Server {
     ///
     /// # Errors
     /// ENOENT: there is no such principal, or it was revoked; ENOSPC: there are too many invites, or the id is taken.
-    pub fn invite_next_key(&mut self, now: Instant, who: PrincipalId, id: InviteId, secret: Zeroizing<[u8; 16]>) -> Result<BatchId, Status> {
+    pub fn invite_next_key(
+        &mut self,
+        now: Instant,
+        who: PrincipalId,
+        id: InviteId,
+        secret: Zeroizing<[u8; 16]>,
+    ) -> Result<BatchId, Status> {
         self.step(now, |server| {
             server.tend_invites();
             let name = server.principals.get(who).filter(|record| !record.revoked).ok_or(Status::ENOENT)?.name.clone();

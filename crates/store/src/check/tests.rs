@@ -150,7 +150,7 @@ impl Store {
 
     fn invite(&mut self, key: u8) {
         let one = InviteUse { key: [key; 32], principal: PrincipalId(1), at_s: 1, from: [10, 0, 0, 1].into() };
-        let (secret, name, rights, used) = ([7; 16], (*b"web").into(), Vec::new(), vec![one]);
+        let (secret, name, rights, used) = ([7; 16].into(), (*b"web").into(), Vec::new(), vec![one]);
         let record = InviteRecord { secret, name, operator: false, rights, uses: 1, expires_s: 9, rotates: None, used };
         self.put(&Key::Invite(InviteId(5)), &record.to_bytes());
     }

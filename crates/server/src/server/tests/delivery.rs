@@ -337,7 +337,7 @@ fn who_has_kept_a_cache_lock_is_shown_and_given_none_in_its_next_session() {
     };
     assert_eq!((grant(&mut holder, other), grant(&mut writer, other)), (Want::Nothing, Want::Shared));
     world.pass(left);
-    assert_eq!(struck(&world), Struck { left: Duration::ZERO, strikes: 1 }, "it is remembered for as long again");
+    assert_eq!(struck(&world), Struck { left: core::time::Duration::ZERO, strikes: 1 }, "it is remembered for as long again");
     world.pass(left + Config::default().wait() * 32);
     assert_eq!(struck(&world), Struck::default());
     world.got(&holder);
