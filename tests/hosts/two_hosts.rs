@@ -120,8 +120,8 @@ impl Shell {
 
     /// The page's commands, one after the other; what the last printed.
     fn follow(&mut self, block: &str) -> String {
-        let commands = block.lines().filter(|line| !line.trim().is_empty());
-        commands.map(|line| self.run(line)).last().unwrap_or_default()
+        let commands = block.replace("\\\n", " ");
+        commands.lines().map(|line| self.run(line)).last().unwrap_or_default()
     }
 }
 
