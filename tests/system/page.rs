@@ -161,12 +161,20 @@ fn a_browser_shows_the_page_and_takes_names_as_text() {
     let mut a = Agent::start(&server, label);
     a.put("/<script>x\u{202e}y", "");
     let mut user = a.line();
-    user.lock("/<script>x\u{202e}y");
+    // One that a number of JavaScript has not.
+    let token = loop {
+        let (hold, token) = user.lock("/<script>x\u{202e}y");
+        if token % 10 != 0 {
+            break token;
+        }
+        user.unlock(hold);
+    };
     let profile = tempfile::tempdir().unwrap();
     let dom = browse(browser, address, profile.path(), &["--dump-dom"]);
     assert!(dom.contains("data-shown=\"yes\""), "the script has run: {dom}");
     assert!(dom.contains("&lt;img src=x onerror") && !dom.contains("<img"), "{dom}");
     assert!(dom.contains("/&lt;script&gt;x\\u{202e}y") && dom.contains("<title>Cistern</title>"), "{dom}");
+    assert!(dom.contains(&format!(">{token}<")), "all digits of {token}: {dom}");
     assert!(dom.contains("<polyline points=\"") && dom.contains("serving"), "{dom}");
     // The pictures of the manual: CISTERN_PICTURES=DIR keeps them.
     let Some(dir) = std::env::var_os("CISTERN_PICTURES") else { return };
@@ -187,9 +195,6 @@ fn picture(browser: &str, dir: &Path, profile: &Path) {
     let (mut leader, mut reindex) = (agents[2].line(), agents[0].line());
     leader.lock("/leader");
     reindex.lock("/jobs/reindex");
-    let mut standby = agents[1].line();
-    let _standby = thread::spawn(move || standby.lock("/leader"));
-    eventually("web2 waits for the leader", || (server.count("waiting") == 1).then_some(()));
     let is_over = AtomicBool::new(false);
     let goes_on = || !is_over.load(Relaxed);
     thread::scope(|scope| {
@@ -203,6 +208,12 @@ fn picture(browser: &str, dir: &Path, profile: &Path) {
                 }
             });
         }
+        let mut standby = agents[1].line();
+        scope.spawn(move || {
+            while goes_on() {
+                let _ = standby.ask(&json!({ "op": "lock", "path": "/leader", "wait_ms": 20_000 }));
+            }
+        });
         scope.spawn(|| {
             while goes_on() {
                 relay.heal();
@@ -211,7 +222,7 @@ fn picture(browser: &str, dir: &Path, profile: &Path) {
                 thread::sleep(Duration::from_secs(3));
                 relay.cut();
                 let (hold, _) = next.lock("/jobs/nightly");
-                thread::sleep(Duration::from_secs(9));
+                thread::sleep(Duration::from_secs(25));
                 next.unlock(hold);
             }
         });
