@@ -5,23 +5,28 @@ import http.client
 import http.server
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from types import TracebackType
 from typing import Any, Self
+
+
+#: Above what a test asks. Then a store answers 500, so that whoever would ask for ever fails.
+REQUESTS = 2000
 
 
 class Store:
     """Objects by path. An ETag is the MD5 of the contents: equal contents have equal ETags, whoever wrote them and when.
 
     A put with `If-Match` is carried out if the object has that ETag, else 412, or 404 if there is none; with `If-None-Match: *` if there is none, else
-    412. The check and the put are one. A put that meets another's of the same object may be answered 409.
+    412. The check and the put are one. A put that meets another's of the same object may be answered 409. Without the bucket, all is answered 404.
     """
 
-    def __init__(self, *, knows_conditions: bool = True) -> None:
+    def __init__(self, *, knows: Container[str] = ("If-Match", "If-None-Match")) -> None:
+        self.buckets = {"bucket"}
         self.objects: dict[str, bytes] = {}
+        self._left = REQUESTS
         #: Called with the next put that has a condition that may be true, before it is looked at; its value is answered instead, if it is a status.
         self.meanwhile: Callable[[], int | None] | None = None
-        self._knows_conditions = knows_conditions
         self._mutex = threading.Lock()
         store = self
 
@@ -29,6 +34,8 @@ class Store:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
+                if refusal := self._refusal():
+                    return self._fail(*refusal)
                 data = store.objects.get(self.path)
                 if data is None:
                     return self._fail(404, "NoSuchKey")
@@ -42,20 +49,28 @@ class Store:
             def do_PUT(self) -> None:
                 length = int(self.headers.get("X-Amz-Decoded-Content-Length") or self.headers["Content-Length"])
                 data = self._body(length)
-                match, none_match = self.headers.get("If-Match"), self.headers.get("If-None-Match")
+                if refusal := self._refusal():
+                    return self._fail(*refusal)
+                match, none_match = (self.headers.get(name) if name in knows else None for name in ("If-Match", "If-None-Match"))
                 if (match or none_match) and match != '"none"':
                     meanwhile, store.meanwhile = store.meanwhile, None
                     if meanwhile and (status := meanwhile()):
                         return self._fail(status, "ConditionalRequestConflict")
                 with store._mutex:
                     there = store.objects.get(self.path)
-                    if store._knows_conditions:
-                        if match and there is None:
-                            return self._fail(404, "NoSuchKey")
-                        if (match and there is not None and etag(there) != match) or (none_match == "*" and there is not None):
-                            return self._fail(412, "PreconditionFailed")
+                    if match and there is None:
+                        return self._fail(404, "NoSuchKey")
+                    if there is not None and ((match and etag(there) != match) or none_match == "*"):
+                        return self._fail(412, "PreconditionFailed")
                     store.objects[self.path] = data
                 return self._answer(200, b"", etag(data))
+
+            def _refusal(self) -> tuple[int, str] | None:
+                with store._mutex:
+                    store._left -= 1
+                if store._left < 0:
+                    return 500, "InternalError"
+                return None if self.path.split("/")[1] in store.buckets else (404, "NoSuchBucket")
 
             def _body(self, length: int) -> bytes:
                 if "aws-chunked" not in self.headers.get("Content-Encoding", ""):

@@ -11,9 +11,11 @@ import sys
 import tempfile
 import threading
 import unittest
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import cistern
 from cistern import fence
@@ -195,13 +197,7 @@ class Overtaken(unittest.TestCase):
                     fence.put_object(s3, "bucket", name, b"second", self.newest)
                     self.assertEqual(fence.get_object(s3, "bucket", name), (b"second", self.newest))
 
-    def test_a_store_that_ignores_conditions_and_an_object_of_somebody_else_are_refused(self) -> None:
-        with Store(knows_conditions=False) as store:
-            s3 = Plain(store.port)
-            with self.assertRaisesRegex(RuntimeError, "ignores If-Match"):
-                fence.put_object(s3, "bucket", "new", b"first", self.newest)
-            with self.assertRaisesRegex(ValueError, "bucket/new"):
-                fence.put_object(s3, "bucket", "new", b"first", self.newest)
+    def test_an_object_of_somebody_else_is_refused(self) -> None:
         with Store() as store:
             s3 = Plain(store.port)
             for contents in [b"", b"somebody else's", b"Cistern-Token: none\n"]:
@@ -214,6 +210,101 @@ class Overtaken(unittest.TestCase):
             with self.assertRaises(Refused):
                 fence.put_object(s3, "bucket", "new", b"first", self.newest)
             self.assertEqual(store.objects, {})
+
+
+class Refusals(unittest.TestCase):
+    """An object store that does not do what a guard needs is found out, and the guard ends."""
+
+    def test_a_store_that_ignores_if_match_is_found_out_before_the_first_put(self) -> None:
+        for knows in [(), ("If-None-Match",)]:
+            with self.subTest(knows), Store(knows=knows) as store:
+                for name, s3 in clients(store.port):
+                    with self.assertRaisesRegex(RuntimeError, f"bucket/{name}: .* ignores If-Match"):
+                        fence.put_object(s3, "bucket", name, b"first", 7)
+                    self.assertEqual(store.objects[f"/bucket/{name}"], b"This store ignores If-Match: it protects nothing.\n")
+                    with self.assertRaisesRegex(ValueError, f"bucket/{name}"):
+                        fence.put_object(s3, "bucket", name, b"first", 7)
+
+    def test_a_store_that_ignores_if_none_match_is_found_out_by_the_first_put(self) -> None:
+        with Store(knows=("If-Match",)) as store:
+            for name, s3 in clients(store.port):
+                with self.subTest(name):
+                    with self.assertRaisesRegex(RuntimeError, f"bucket/{name}: .* ignores If-None-Match"):
+                        fence.put_object(s3, "bucket", name, b"first", 7)
+                    self.assertEqual(fence.get_object(s3, "bucket", name), (b"first", 7))
+
+    def test_the_look_for_if_none_match_leaves_what_came_between(self) -> None:
+        with Store() as store:
+            for name, s3 in clients(store.port):
+                with self.subTest(name):
+                    seen: list[bytes | None] = []
+
+                    def between(name: str = name, s3: Any = s3, seen: list[bytes | None] = seen) -> None:
+                        seen.append(store.objects.get(f"/bucket/{name}"))
+                        if seen == [None]:
+                            store.meanwhile = between
+                        else:
+                            fence.put_object(s3, "bucket", name, b"newer", 8)
+
+                    store.meanwhile = between
+                    fence.put_object(s3, "bucket", name, b"first", 7)
+                    self.assertEqual(seen, [None, b"Cistern-Token: 7\nfirst"])
+                    self.assertEqual(fence.get_object(s3, "bucket", name), (b"newer", 8))
+
+    def test_a_bucket_that_is_missing_is_named(self) -> None:
+        with Store() as store:
+
+            def remove() -> None:
+                store.buckets.clear()
+                store.objects.clear()
+
+            for name, s3 in clients(store.port):
+                with self.subTest(name), no_pauses() as pauses:
+                    with self.assertRaisesRegex(LookupError, f"elsewhere/{name}: .* no bucket 'elsewhere' .* create it"):
+                        fence.put_object(s3, "elsewhere", name, b"first", 7)
+                    self.assertEqual(pauses, [])
+                    # Also one that goes while it is used.
+                    fence.put_object(s3, "bucket", name, b"first", 7)
+                    store.meanwhile = remove
+                    with self.assertRaisesRegex(LookupError, "no bucket 'bucket'"):
+                        fence.put_object(s3, "bucket", name, b"second", 7)
+                    self.assertEqual(len(pauses), 1)
+                    store.buckets.add("bucket")
+
+    def test_a_store_that_goes_on_refusing_is_not_asked_for_ever(self) -> None:
+        with Store() as store:
+            for name, s3 in clients(store.port):
+                for status, there in [(409, False), (412, False), (404, True), (409, True), (412, True)]:
+                    with self.subTest(name, status=status, there=there), no_pauses() as pauses:
+                        store.objects = {f"/bucket/{name}": b"Cistern-Token: 6\n"} if there else {}
+
+                        def refuse(status: int = status) -> int:
+                            store.meanwhile = refuse
+                            return status
+
+                        store.meanwhile = refuse
+                        with self.assertRaisesRegex(RuntimeError, f"bucket/{name}: the store refused 10 puts, the last with {status}"):
+                            fence.put_object(s3, "bucket", name, b"first", 7)
+                        self.assertEqual(len(pauses), 9)
+                        # One that stops is written to.
+                        refusals = iter([status] * 9)
+
+                        def relent() -> int | None:
+                            store.meanwhile = relent
+                            return next(refusals, None)
+
+                        store.meanwhile = relent
+                        fence.put_object(s3, "bucket", name, b"first", 7)
+                        store.meanwhile = None
+                        self.assertEqual(fence.get_object(s3, "bucket", name), (b"first", 7))
+
+
+@contextmanager
+def no_pauses() -> Iterator[list[float]]:
+    """Pauses take no time; how long they would have been."""
+    pauses: list[float] = []
+    with mock.patch("time.sleep", pauses.append):
+        yield pauses
 
 
 def clients(port: int) -> list[tuple[str, Any]]:

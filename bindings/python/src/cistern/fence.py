@@ -129,32 +129,43 @@ def _refuse(start_response: Callable[..., Any], status: str, why: str) -> Iterab
 
 _FIRST_LINE = re.compile(rb"%s: (\d{1,20})\n" % HEADER.encode())
 
+#: How often an object is looked at and put in one call. Who holds the lock meets few others: those that it has overtaken, and its own threads.
+_TRIES = 10
+
 
 def put_object(s3: Any, bucket: str, key: str, data: bytes, token: int) -> None:
     """Replaces an object of an S3-compatible store, if no larger token has; otherwise `StaleToken`. `s3` is a client of boto3.
 
     The object begins with a line that has the token. It has to be in the contents, because S3 compares ETags, which follow from the contents
     alone: what a newer holder wrote with equal contents would pass for what an older one has read.
+
+    Without the bucket it is a `LookupError`; if the store ignores conditions, or refuses each of several tries, a `RuntimeError`; if the object
+    was not written by this function, a `ValueError`. Other errors are the client's.
     """
     body = f"{HEADER}: {token}\n".encode() + data
-    etag: str | None = None
-    while True:
-        before, (newest, etag) = etag, _claimed(s3, bucket, key)
+    for tried in range(1, _TRIES + 1):
+        newest, etag = _claimed(s3, bucket, key)
         if token < newest:
             raise StaleToken(token, newest)
-        condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
-        if etag is None:
-            _try_condition(s3, bucket, key)
         try:
-            s3.put_object(Bucket=bucket, Key=key, Body=body, **condition)
+            if etag is None:
+                _make(s3, bucket, key, body)
+            else:
+                s3.put_object(Bucket=bucket, Key=key, Body=body, IfMatch=etag)
             return
         except Exception as error:
-            # Somebody came between, and is looked at; the same twice is no answer to that.
             status = _status(error)
-            if status == 409:
-                time.sleep(0.05)
-            elif status not in (404, 412) or (etag is not None and etag == before):
+            if status == 404 and etag is None:
+                # An object that is missing is no reason to refuse this put.
+                why = f"the store has no bucket {bucket!r} (404); create it, or correct its name or the client's endpoint"
+                raise LookupError(f"{bucket}/{key}: {why}") from error
+            if status not in (404, 409, 412):
                 raise
+            if tried == _TRIES:
+                why = f"the store refused {tried} puts, the last with {status}, and no newer token is there; find out who else writes the object"
+                raise RuntimeError(f"{bucket}/{key}: {why}, or why the store's conditions fail") from error
+        # Somebody came between, and is looked at.
+        time.sleep(0.05 * tried)
 
 
 def get_object(s3: Any, bucket: str, key: str) -> tuple[bytes, int]:
@@ -190,15 +201,27 @@ def _not_guarded(bucket: str, key: str) -> ValueError:
     return ValueError(f"{bucket}/{key}: it does not begin with a line {HEADER!r}, as objects do that are written by cistern.fence; remove it first")
 
 
-def _try_condition(s3: Any, bucket: str, key: str) -> None:
-    """Before the first put of an object: one whose condition is false. There are stores that do not know conditions, and put it."""
+def _make(s3: Any, bucket: str, key: str, body: bytes) -> None:
+    """The first put of an object, between two with a false condition: there are stores that do not know conditions, and put it.
+
+    `If-None-Match: *` is false only when there is an object. It is tried with the same body, so that it changes nothing if it is carried out.
+    """
+    if _carried_out(s3, bucket, key, b"This store ignores If-Match: it protects nothing.\n", IfMatch='"none"'):
+        raise RuntimeError(f"{bucket}/{key}: the store ignores If-Match, so that no put can be guarded; the object says so, remove it")
+    s3.put_object(Bucket=bucket, Key=key, Body=body, IfNoneMatch="*")
+    if _carried_out(s3, bucket, key, body, IfNoneMatch="*"):
+        why = "the store ignores If-None-Match, so that no first put can be guarded; the object was put, perhaps over that of a newer holder"
+        raise RuntimeError(f"{bucket}/{key}: {why}")
+
+
+def _carried_out(s3: Any, bucket: str, key: str, body: bytes, **false: str) -> bool:
     try:
-        s3.put_object(Bucket=bucket, Key=key, Body=b"This store ignores If-Match: it protects nothing.\n", IfMatch='"none"')
+        s3.put_object(Bucket=bucket, Key=key, Body=body, **false)
     except Exception as error:
         if _status(error) in (404, 409, 412):
-            return
+            return False
         raise
-    raise RuntimeError(f"{bucket}/{key}: the store ignores If-Match, so that no put can be guarded; the object says so, remove it")
+    return True
 
 
 def _status(error: Exception) -> int | None:
