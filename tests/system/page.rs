@@ -161,14 +161,14 @@ fn a_browser_shows_the_page_and_takes_names_as_text() {
     let mut a = Agent::start(&server, label);
     a.put("/<script>x\u{202e}y", "");
     let mut user = a.line();
-    // One that a number of JavaScript has not.
-    let token = loop {
-        let (hold, token) = user.lock("/<script>x\u{202e}y");
-        if token % 10 != 0 {
-            break token;
-        }
-        user.unlock(hold);
-    };
+    user.lock("/<script>x\u{202e}y");
+    // A token that a number of JavaScript has not.
+    let token = (0..).find_map(|n| {
+        a.put(&format!("/{n}"), "");
+        let (_, token) = user.lock(&format!("/{n}"));
+        (token % 10 != 0).then_some(token)
+    });
+    let token = token.unwrap();
     let profile = tempfile::tempdir().unwrap();
     let dom = browse(browser, address, profile.path(), &["--dump-dom"]);
     assert!(dom.contains("data-shown=\"yes\""), "the script has run: {dom}");
