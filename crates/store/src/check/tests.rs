@@ -181,6 +181,7 @@ impl Store {
             unreclaimable: false,
             locks: None,
             start: 0,
+            address: None,
             label,
         };
         how(&mut record);

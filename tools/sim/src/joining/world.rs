@@ -347,7 +347,8 @@ impl InvitedWorld {
         for (invite, uses) in self.plan.uses.iter().enumerate() {
             let id = id_of(invite);
             let name = format!("host{invite}").into_bytes();
-            let new = NewInvite { id, secret: secret(invite), name, operator: false, rights: rights(), uses: *uses, within_s: 3_600 };
+            let new =
+                NewInvite { id, secret: secret(invite).into(), name, operator: false, rights: rights(), uses: *uses, within_s: 3_600 };
             match core.invite(now, new) {
                 Ok((_, batch)) => newest = newest.max(batch),
                 Err(Status::ENOSPC) => {}
