@@ -136,10 +136,11 @@ pub(crate) struct Frugal {
 }
 
 impl Frugal {
-    /// For a copy in `to`, a directory that is there, of the store in `from`, on whose file system `reserve` is to stay free.
+    /// For a copy in `to`, a directory that is there, of the store in `from`, for whose server `reserve` is to stay free there: twice that is, for it
+    /// is to go on taking writes.
     pub(crate) fn new(from: &Path, to: &Path, reserve: u64) -> io::Result<Self> {
         let same = fs::metadata(from)?.dev() == fs::metadata(to)?.dev();
-        Ok(Self { reserve: same.then_some(reserve), unseen: LOOK_AFTER })
+        Ok(Self { reserve: same.then_some(reserve.saturating_mul(2)), unseen: LOOK_AFTER })
     }
 
     /// Before so many bytes are written into `to`; an error says what is missing.

@@ -27,6 +27,8 @@ pub const GRANTS_MAX: usize = 64;
 /// An owner of a realm gives rights there to nobody who has rights in so many others: the other half is kept for operators, and for the realms
 /// that a principal begins itself.
 pub const OWNERS_GRANTS_MAX: usize = GRANTS_MAX / 2;
+/// Of these, most within one realm that begins in that of the tree: whoever owns that one leaves room to other owners.
+pub const OWNERS_NEAR_MAX: usize = OWNERS_GRANTS_MAX / 4;
 /// Most principals, those whose keys were withdrawn included.
 pub const PRINCIPALS_MAX: usize = 100_000;
 
@@ -153,14 +155,14 @@ impl<'a> Asker<'a> {
     /// Whether a realm may be made by it besides so many that are made already: it is to have rights in each.
     #[must_use]
     pub fn may_begin(self, made: usize, exists: impl Fn(Realm) -> bool) -> bool {
-        self.is_anybody() || self.realms(exists) + made < GRANTS_MAX
+        self.is_anybody() || self.realms(|of| of == Realm::TREE || exists(of)) + made < GRANTS_MAX
     }
 
-    /// In how many realms it has rights. Those in realms that are gone do not count, and go with the next grant.
+    /// In how many realms it has rights, of those that count: never those that are gone, which go with the next grant.
     #[must_use]
-    pub fn realms(self, exists: impl Fn(Realm) -> bool) -> usize {
+    pub fn realms(self, counts: impl Fn(Realm) -> bool) -> usize {
         let given = self.known.map_or(&[][..], |known| &known.record.rights);
-        given.iter().filter(|(of, _)| *of == Realm::TREE || exists(*of)).count()
+        given.iter().filter(|(of, _)| counts(*of)).count()
     }
 
     /// What it was given in a realm, without what follows from that.

@@ -11,7 +11,7 @@
 use crate::ids::Owner;
 use crate::locks::{Row, Rows};
 use crate::presence::Change;
-use crate::principals::{OWNERS_GRANTS_MAX, PrincipalId, Rights};
+use crate::principals::{OWNERS_GRANTS_MAX, OWNERS_NEAR_MAX, PrincipalId, Rights};
 use crate::requests::{Blocked, Call};
 use crate::scheduler::prices;
 use crate::server::Server;
@@ -116,7 +116,11 @@ impl Server {
             //= wire-spec.md#11-9-realms-and-rights
             //# An owner MUST NOT be the cause that a principal has rights in more than half as many realms as it may.
             let more = asker.given(realm).is_empty() && !rights.is_empty();
-            if more && asker.realms(|realm| server.store.realm_around(realm).is_some()) >= OWNERS_GRANTS_MAX {
+            let parent = |realm| server.store.realm_around(realm);
+            let near = |other| outermost(other, parent) == outermost(realm, parent);
+            let is_full =
+                asker.realms(|of| of == Realm::TREE || parent(of).is_some()) >= OWNERS_GRANTS_MAX || asker.realms(near) >= OWNERS_NEAR_MAX;
+            if more && is_full {
                 return Err(Status::EDQUOT);
             }
             server.give(Owner::Key(by), who, realm, rights)
@@ -135,13 +139,18 @@ impl Server {
 
     fn give(&mut self, by: Owner, who: PrincipalId, realm: Realm, rights: Rights) -> Result<BatchId, Status> {
         let before = self.principals.asker(who).given(realm);
-        if before == rights && !before.is_empty() {
+        let exists = realm == Realm::TREE || self.store.realm_around(realm).is_some();
+        if before == rights && !before.is_empty() && exists {
             return Ok(self.newest_batch());
         }
         let Self { principals, store, .. } = self;
         let (record, lost) = principals.grant(who, realm, rights, |realm| store.realm_around(realm))?;
         let bytes = record.to_bytes();
-        info!("{}: principal {} has \"{rights}\" in realm {realm}", self.who, who.0);
+        // From two places, so that owners hide none of an operator's behind many of theirs.
+        match by {
+            Owner::Key(by) => info!("{}: principal {} has \"{rights}\" in realm {realm}, by principal {}", self.who, who.0, by.0),
+            _ => info!("{}: principal {} has \"{rights}\" in realm {realm}", self.who, who.0),
+        }
         let left = self.principals.asker(who).rights(realm);
         if left.has(Rights::LOCK) {
             self.locks.allow_waits(who, realm);
@@ -243,6 +252,12 @@ impl Server {
     }
 }
 
+/// The realm in that of the tree in which another one is; none: that of the tree itself.
+fn outermost(realm: Realm, parent: impl Fn(Realm) -> Option<Realm>) -> Option<Realm> {
+    let way = core::iter::successors(Some(realm), |realm| parent(*realm));
+    way.take_while(|realm| *realm != Realm::TREE).last()
+}
+
 /// What ends with rights.
 impl Server {
     /// Nothing that a principal waits for in a realm is granted any more, if it may not lock there.
@@ -309,6 +324,8 @@ impl Server {
         for (who, what) in core::mem::take(&mut self.withdrawals.of).into_keys() {
             match what {
                 Withdrawn::Rights(_) if self.withdrawals.next.contains_key(&(who, what)) => {}
+                // One that was revoked since waits for nothing, until its sessions end.
+                Withdrawn::Rights(_) if self.principals.get(who).is_none_or(|record| record.revoked) => {}
                 Withdrawn::Rights(realm) => self.locks.allow_waits(who, realm),
                 // Its sessions are granted nothing more, and it has no new ones.
                 Withdrawn::Key => self.locks.forget_waits(who),

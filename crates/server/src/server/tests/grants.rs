@@ -4,7 +4,7 @@ use super::sealed::{Peer as Key, Sealed};
 use super::world::{Peer, ROOT, World, advisory, cache_lock, create, lock};
 use crate::Config;
 use crate::ids::Owner;
-use crate::principals::{GRANTS_MAX, OWNERS_GRANTS_MAX, PrincipalId, Rights};
+use crate::principals::{GRANTS_MAX, OWNERS_GRANTS_MAX, OWNERS_NEAR_MAX, PrincipalId, Rights};
 use crate::scheduler::prices;
 use alloc::vec::Vec;
 use cistern_link::Machine as _;
@@ -205,6 +205,26 @@ fn owners_fill_half_of_the_realms_of_a_principal_and_it_makes_room_itself() {
 }
 
 #[test]
+fn who_owns_a_realm_leaves_places_to_owners_of_others() {
+    let mut world = World::new();
+    let mut all = world.open(1);
+    let (dir, outer) = world.realm(&mut all, ROOT, "outer");
+    let (_, beside) = world.realm(&mut all, ROOT, "beside");
+    let owner = world.principal("owner", &[(outer, "rwo")]);
+    let other = world.principal("other", &[(beside, "o")]);
+    let who = world.principal("web", &[(Realm::TREE, "r")]);
+    let mut peer = world.open_as(2, owner);
+    let inner: Vec<Realm> = (0..OWNERS_NEAR_MAX).map(|n| world.realm(&mut peer, dir, &alloc::format!("r{n}")).1).collect();
+    for realm in &inner {
+        assert_eq!(world.grant_by(owner, who, *realm, "r"), Ok(()));
+    }
+    assert_eq!(world.grant_by(owner, who, outer, "r"), Err(Status::EDQUOT));
+    assert_eq!(world.grant_by(other, who, beside, "r"), Ok(()));
+    assert_eq!(world.grant_by(owner, who, inner[0], ""), Ok(()));
+    assert_eq!(world.grant_by(owner, who, outer, "r"), Ok(()));
+}
+
+#[test]
 fn a_grant_of_what_is_given_writes_and_ends_nothing() {
     let mut world = World::new();
     let mut all = world.open(1);
@@ -239,6 +259,50 @@ fn withdrawals_cost_a_slice_a_turn_however_many_there_are_and_whoever_withdraws_
     assert_eq!(before - credit(world, by), i32::try_from(prices::places(places)).unwrap(), "one pass serves all of them");
     assert_eq!(credit(world, who), others);
     assert_eq!(world.server.wake_after(world.now), Some(Duration::ZERO));
+}
+
+#[test]
+fn what_withdrawals_end_is_looked_for_a_slice_a_turn() {
+    const SLICE: u32 = 7;
+    let mut world = World::with(Config { freed_per_turn: SLICE, volatile: true, ..Config::default() });
+    let who = world.principal("web", &[(Realm::TREE, "rl")]);
+    let mut peers: Vec<Peer> = (0..40).map(|n| world.open_as(2 + n, who)).collect();
+    for peer in &mut peers {
+        world.cache(peer, ROOT);
+    }
+    let places = world.server.sessions.places() + world.server.locks.hold_places() as usize;
+    world.server.grant(world.now, who, Realm::TREE, rights("l")).unwrap();
+    let mut turns = 0;
+    while world.server.withdrawals.is_left() && turns < 1_000 {
+        world.turn();
+        turns += 1;
+    }
+    assert!((places / SLICE as usize..1_000).contains(&turns), "{turns} turns for {places} places");
+    for peer in &peers {
+        assert_eq!(world.kinds(peer), [Kind::Demand]);
+    }
+}
+
+#[test]
+fn what_is_withdrawn_before_a_key_is_revoked_lets_nothing_be_granted_to_it() {
+    let mut world = World::new();
+    let mut all = world.open(1);
+    let file = world.create(&mut all, "f").object;
+    let who = world.principal("web", &[(Realm::TREE, "rwl")]);
+    let held = world.lock(&mut all, file);
+    let mut peer = world.open_as(2, who);
+    world.waits(&mut peer, file, Mode::Exclusive);
+    world.got(&all);
+    world.server.grant(world.now, who, Realm::TREE, rights("rl")).unwrap();
+    world.stalled = true;
+    world.server.revoke(world.now, who).unwrap();
+    // The pass for what was withdrawn ends; that for the key has not begun.
+    (0..9).for_each(|_| world.turn());
+    world.gives_back(&mut all, file, held);
+    (0..4).for_each(|_| world.turn());
+    world.stalled = false;
+    (0..4).for_each(|_| world.turn());
+    assert_eq!(world.kinds(&peer), [Kind::WaitOver]);
 }
 
 #[test]
