@@ -63,7 +63,13 @@ impl Etcds {
         let flags = flags.iter().map(ToString::to_string).collect();
         let mut this = Self { members, flags, dir: tempfile::tempdir_in(dir).unwrap() };
         (0..this.members.len()).for_each(|at| this.run(at));
-        this.leader();
+        eventually("etcd has a leader", || {
+            // Somebody may have taken a port since it was chosen: whoever could not listen there has ended, and tries again.
+            let has_ended = |member: &mut EtcdMember| member.process.as_mut().is_some_and(|process| process.try_wait().is_some());
+            let ended: Vec<_> = (0..this.members.len()).filter(|at| has_ended(&mut this.members[*at])).collect();
+            ended.into_iter().for_each(|at| this.run(at));
+            this.leading()
+        });
         Some(this)
     }
 
@@ -189,11 +195,15 @@ impl Etcds {
 
     /// The member that leads; waits until there is one.
     pub fn leader(&self) -> usize {
+        eventually("etcd has a leader", || self.leading())
+    }
+
+    fn leading(&self) -> Option<usize> {
         let leads = |member: &EtcdMember| {
             member.process.is_some()
                 && asked(&member.place, member.metrics, "GET /metrics", "", "").is_some_and(|text| text.contains("etcd_server_is_leader 1"))
         };
-        eventually("etcd has a leader", || self.members.iter().position(leads))
+        self.members.iter().position(leads)
     }
 }
 
