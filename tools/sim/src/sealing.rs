@@ -35,6 +35,9 @@ const REAL_EVERY: u64 = 8;
 /// Most time that a worker takes, in nanoseconds.
 const WORK_NS: u64 = 5_000_000;
 
+/// The flag of a record that changes with each generation of keys.
+const KEY_PHASE: u8 = 2;
+
 /// What is known of datagrams outside of the cores.
 #[derive(Default)]
 struct Secrets {
@@ -186,7 +189,8 @@ impl Sealing {
     /// A core has made this datagram, and sends it. What is in records is known already.
     ///
     /// # Errors
-    /// It shows what the sealed mode hides: an ephemeral key has two texts. Or a record goes where none of its session came from.
+    /// It shows what the sealed mode hides: an ephemeral key has two texts. Or a record goes where none of its session came from, or is of a
+    /// generation that was not due.
     pub fn made(
         &self,
         now: True,
@@ -195,6 +199,16 @@ impl Sealing {
         hello: impl FnOnce(usize) -> Hello<'static>,
         bytes: &[u8],
     ) -> Result<(), Violation> {
+        // By the bounds of the specification no run is long enough for another generation.
+        let Limits { packets, failed_soft, age, .. } = Limits::DEFAULT;
+        let is_far = self.limits.packets == packets && self.limits.failed_soft == failed_soft && self.limits.age == age;
+        if is_far
+            && u128::from(now.0) < age.as_nanos()
+            && Form::named(bytes) == Some(Form::Record)
+            && bytes.get(3).is_some_and(|flags| flags & KEY_PHASE != 0)
+        {
+            return violated("generation", format!("{by} has begun another generation of keys, and none was due"));
+        }
         let mut known = self.known();
         known.sent.entry(hash(&[bytes])).or_insert(now);
         if let Node::Agent(agent) = by {
