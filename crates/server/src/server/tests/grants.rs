@@ -303,6 +303,7 @@ fn what_is_withdrawn_before_a_key_is_revoked_lets_nothing_be_granted_to_it() {
     world.stalled = false;
     (0..4).for_each(|_| world.turn());
     assert_eq!(world.kinds(&peer), [Kind::WaitOver]);
+    assert_eq!(world.kinds(&all), [Kind::Released]);
 }
 
 #[test]
