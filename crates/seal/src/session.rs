@@ -165,6 +165,13 @@ struct Next {
     failed: u64,
 }
 
+/// Receive keys beside the present one, while a change of generations is under way.
+#[derive(Default)]
+struct Beside {
+    old: Option<Old>,
+    next: Option<Next>,
+}
+
 /// The keys of one session at one side. Wiped when dropped.
 pub struct SessionKeys {
     chain: Chain,
@@ -179,11 +186,14 @@ pub struct SessionKeys {
     failed: u64,
     /// The lowest number opened in this generation; none: nothing was.
     lowest: Option<NonZeroU64>,
-    old: Option<Box<Old>>,
-    next: Option<Box<Next>>,
+    beside: Option<Box<Beside>>,
     generation: u32,
     sender: Direction,
 }
+
+/// With the allocator's header 160 bytes of each session.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<SessionKeys>() <= 152);
 
 impl fmt::Debug for SessionKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -205,8 +215,7 @@ impl SessionKeys {
             before: 0,
             failed: 0,
             lowest: None,
-            old: None,
-            next: None,
+            beside: None,
             generation: 0,
             sender,
         }
@@ -276,7 +285,7 @@ impl SessionKeys {
             self.heard(now, trial.number, trial.old_kept);
             return Ok(());
         }
-        match (&self.old, self.lowest) {
+        match (self.old(), self.lowest) {
             (Some(old), Some(lowest)) if trial.number < lowest => trial.open(&old.key),
             (Some(old), None) if !bugs::is(Bug::S16) && trial.open(&old.key).is_ok() => Ok(()),
             _ => self.open_next(now, trial),
@@ -284,17 +293,17 @@ impl SessionKeys {
     }
 
     fn open_next(&mut self, now: u64, mut trial: Trial<'_>) -> Result<(), OpenFailed> {
-        let mut next = self.next.take().unwrap_or_else(|| Box::new(self.derive_next()));
+        let mut next = self.take_next();
         if let Err(failed) = trial.open(&next.key) {
             next.failed += 1;
             if bugs::is(Bug::S15) {
-                self.advance(*next, now);
+                self.advance(next, now);
             } else {
-                self.next = Some(next);
+                self.beside.get_or_insert_default().next = Some(next);
             }
             return Err(failed);
         }
-        self.advance(*next, now);
+        self.advance(next, now);
         self.heard(now, trial.number, trial.old_kept);
         Ok(())
     }
@@ -305,9 +314,9 @@ impl SessionKeys {
         let age = now.saturating_sub(self.began_us);
         let aged = self.sender == Direction::Agent && age >= micros(limits.age);
         let due = aged || self.last - self.before >= limits.packets || self.failed >= limits.failed_soft;
-        let has_heard = self.lowest.is_some() && self.old.is_none() || bugs::is(Bug::S9);
+        let has_heard = self.lowest.is_some() && self.old().is_none() || bugs::is(Bug::S9);
         if due && has_heard && age >= micros(limits.apart) {
-            let next = self.next.take().map_or_else(|| self.derive_next(), |next| *next);
+            let next = self.take_next();
             self.advance(next, now);
         }
     }
@@ -315,18 +324,25 @@ impl SessionKeys {
     /// A packet of this generation was opened.
     fn heard(&mut self, now: u64, number: NonZeroU64, old_kept: Duration) {
         self.lowest = Some(self.lowest.map_or(number, |lowest| lowest.min(number)));
-        if let Some(old) = &mut self.old {
+        if let Some(old) = self.beside.as_mut().and_then(|beside| beside.old.as_mut()) {
             old.until_us.get_or_insert(now.saturating_add(micros(old_kept)));
         }
     }
 
-    fn derive_next(&self) -> Next {
-        Next { key: self.chain.key(peer_of(self.sender)), chain: self.chain.next(), failed: 0 }
+    fn old(&self) -> Option<&Old> {
+        self.beside.as_ref()?.old.as_ref()
+    }
+
+    /// What the next generation needs: what was tried already, or derived now.
+    fn take_next(&mut self) -> Next {
+        let tried = self.beside.as_mut().and_then(|beside| beside.next.take());
+        tried.unwrap_or_else(|| Next { key: self.chain.key(peer_of(self.sender)), chain: self.chain.next(), failed: 0 })
     }
 
     fn advance(&mut self, next: Next, now: u64) {
         let key = std::mem::replace(&mut self.receive, next.key);
-        self.old = Some(Box::new(Old { key, until_us: None })).filter(|_| !bugs::is(Bug::S13));
+        let old = Some(Old { key, until_us: None }).filter(|_| !bugs::is(Bug::S13));
+        self.beside.get_or_insert_default().old = old;
         self.send = self.chain.key(self.sender);
         self.chain = next.chain;
         self.generation += 1;
@@ -337,7 +353,12 @@ impl SessionKeys {
     }
 
     fn forget_old(&mut self, now: u64) {
-        self.old.take_if(|old| old.until_us.is_some_and(|until| now >= until));
+        if let Some(beside) = &mut self.beside
+            && beside.old.take_if(|old| old.until_us.is_some_and(|until| now >= until)).is_some()
+            && beside.next.is_none()
+        {
+            self.beside = None;
+        }
     }
 }
 
