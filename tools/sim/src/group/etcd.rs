@@ -11,6 +11,9 @@ pub(super) const STORE: StoreId = StoreId([0xC1; 16]);
 
 const CLUSTER: u64 = 1;
 
+/// What the sequence begins with: the owner's revision and the number of its COMMIT, of 64 bits each, in network byte order.
+const COMMIT_LEN: usize = 16;
+
 #[derive(Debug)]
 pub(super) struct Etcd {
     keys: Keyspace,
@@ -29,6 +32,11 @@ impl Etcd {
 
     pub(super) const fn keys(&self) -> &Keyspace {
         &self.keys
+    }
+
+    /// Which COMMIT of which owner was the last: as bytes, which sort as the two numbers do.
+    pub(super) fn last_commit(&self) -> Option<Bytes> {
+        self.values.get(&self.keys.sequence()).map(|entry| entry.value.slice(..COMMIT_LEN))
     }
 
     fn holds(&self, compare: &Compare) -> bool {

@@ -3,6 +3,7 @@
 use super::etcd::Etcd;
 use crate::observe::Violation;
 use crate::plan::SEC;
+use bytes::Bytes;
 use cistern_server::store::Key;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -62,6 +63,14 @@ impl GroupJudge {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The store was written: which COMMIT was the last before and after.
+    pub(super) fn commits(tenure: Tenure, before: Option<&Bytes>, after: Option<&Bytes>) -> Result<(), Violation> {
+        if before <= after {
+            return Ok(());
+        }
+        violated("I25", "committed-again", format!("{tenure:?} has written COMMIT {after:02x?} over {before:02x?}"))
     }
 
     /// An agent asks a server for a session.

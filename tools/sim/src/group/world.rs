@@ -430,7 +430,9 @@ impl GroupWorld {
                 if self.etcd.is_taken_by(txn) {
                     self.hurry_late(server);
                 }
+                let before = self.etcd.last_commit();
                 let answer = self.etcd.execute(txn);
+                GroupJudge::commits(by, before.as_ref(), self.etcd.last_commit().as_ref())?;
                 if answer.succeeded && self.etcd.has_data(txn) {
                     self.judge.writes(by)?;
                 }
