@@ -65,6 +65,8 @@ const NOT_VISIBLE: &[(Bug, &str)] = &[
     (Bug::S9, "which key a record is sealed with shows only to who opens it"),
     (Bug::S12, "why an agent gives a session up is never said"),
     (Bug::S13, "a record that its receiver cannot open looks like a lost one"),
+    (Bug::S15, "a record that its receiver cannot open looks like a lost one"),
+    (Bug::S16, "which key a record is sealed with shows only to who opens it"),
     (Bug::U1, "any number may be the first one, 1 as well"),
     (Bug::A2, "what an agent makes of a datagram that nobody should have sent is seldom said"),
     (Bug::A4, "that somebody else has an agent's identity is not said: its address is proven, and its CONFIRM is sound"),
