@@ -142,6 +142,7 @@ def put_object(s3: Any, bucket: str, key: str, data: bytes, token: int) -> None:
     Without the bucket it is a `LookupError`; if the store ignores conditions, or refuses each of several tries, a `RuntimeError`; if the object
     was not written by this function, a `ValueError`. Other errors are the client's.
     """
+    _teach_conditions(s3)
     body = f"{HEADER}: {token}\n".encode() + data
     for tried in range(1, _TRIES + 1):
         newest, etag = _claimed(s3, bucket, key)
@@ -166,6 +167,28 @@ def put_object(s3: Any, bucket: str, key: str, data: bytes, token: int) -> None:
                 raise RuntimeError(f"{bucket}/{key}: {why}, or why the store's conditions fail") from error
         # Somebody came between, and is looked at.
         time.sleep(0.05 * tried)
+
+
+#: Conditions of a put as boto3 names them, and as S3 does.
+_CONDITIONS = {"IfMatch": "If-Match", "IfNoneMatch": "If-None-Match"}
+
+
+def _teach_conditions(s3: Any) -> None:
+    """boto3 before 1.35.69, as in Debian 12, refuses a put with conditions that it does not know: they go past that check into the headers."""
+    meta = getattr(s3, "meta", None)
+    if meta is None or "IfMatch" in meta.service_model.operation_model("PutObject").input_shape.members:
+        return
+    # Once for each client: what has an id that is known is not registered again.
+    meta.events.register("before-parameter-build.s3.PutObject", _keep_conditions, unique_id="cistern-conditions-kept")
+    meta.events.register("before-call.s3.PutObject", _add_conditions, unique_id="cistern-conditions-added")
+
+
+def _keep_conditions(params: dict[str, Any], context: dict[str, Any], **_: object) -> None:
+    context["cistern_conditions"] = {header: params.pop(name) for name, header in _CONDITIONS.items() if name in params}
+
+
+def _add_conditions(params: dict[str, Any], context: dict[str, Any], **_: object) -> None:
+    params["headers"].update(context.get("cistern_conditions", {}))
 
 
 def get_object(s3: Any, bucket: str, key: str) -> tuple[bytes, int]:
