@@ -1,4 +1,5 @@
-//! Programs of the former release and of this one together: CISTERN_FORMER names the directory in which the former ones are.
+//! Programs of the former release and of this one together: CISTERN_FORMER names the directory in which the former ones are. And agents of wire version 1
+//! that are no programs of this tree: `version_1.py` stays as it is as long as that version is spoken.
 
 use cistern_testkit::{CISTERN, CISTERND, Server, program, said};
 use serde_json::Value;
@@ -94,4 +95,28 @@ fn a_store_of_the_former_release_is_taken_up() {
     drop(old);
     let (_new, server) = serve(&program(CISTERND));
     assert!(ok(&program(CISTERN), &["ls", "/", "--insecure", "--server", &server]).contains("kept"));
+}
+
+#[test]
+fn agents_of_wire_version_1_that_do_not_change_work_with_this_server_and_its_agents() {
+    if !Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: python3 is not installed");
+        return;
+    }
+    let server = Server::unrecorded(&["--lease", "1s"]);
+    let (host, port) = (server.address.ip().to_string(), server.address.port().to_string());
+    let at = server.address.to_string();
+    let at = ["--insecure", "--server", at.as_str()];
+    let run = |args: &[&str]| ok(&program(CISTERN), &[args, &at].concat());
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("text");
+    std::fs::write(&file, "written by this release").unwrap();
+    run(&["put", file.to_str().unwrap(), "/f"]);
+    let agents = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/system/version_1.py");
+    let told = ok(Path::new("python3"), &[agents.to_str().unwrap(), &host, &port, "f"]);
+    let token = told.strip_prefix("found written by this release\ntoken ").and_then(|token| token.trim().parse::<u64>().ok());
+    let token = token.unwrap_or_else(|| panic!("{told}"));
+    assert_eq!(run(&["cat", "/f"]), "written by two of version 1");
+    let later = ok(&program(CISTERN), &[&["lock", "/f"][..], &at, &["--", "sh", "-c", "echo $CISTERN_TOKEN"]].concat());
+    assert!(later.trim().parse::<u64>().unwrap() > token, "{later} after {token}");
 }
