@@ -5,24 +5,29 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A server and two agents, as the tests of the libraries find them in their environment.
+/// A server and three agents, as the tests of the libraries find them in their environment.
 struct World {
     server: Server,
     one: Agent,
     two: Agent,
+    /// One that a test may kill.
+    mortal: Agent,
 }
 
 impl World {
     fn start() -> Self {
         let server = Server::with(&["--lease", "1s"]);
-        let (one, two) = (Agent::start(&server, "one"), Agent::start(&server, "two"));
-        Self { server, one, two }
+        let [one, two, mortal] = ["one", "two", "mortal"].map(|label| Agent::start(&server, label));
+        Self { server, one, two, mortal }
     }
 
     fn place(&self, command: &mut Command) {
-        command.env("CISTERN_TEST_ONE", self.one.socket()).env("CISTERN_TEST_TWO", self.two.socket());
+        for (name, agent) in [("ONE", &self.one), ("TWO", &self.two), ("MORTAL", &self.mortal)] {
+            command.env(format!("CISTERN_TEST_{name}"), agent.socket());
+            command.env(format!("CISTERN_TEST_{name}_PROCESS"), agent.process.id().to_string());
+        }
         command.env("CISTERN_TEST_PROGRAM", program(CISTERN)).env("CISTERN_TEST_CONTROL", self.server.control());
-        command.env("CISTERN_TEST_SERVER", self.server.process.id().to_string());
+        command.env("CISTERN_TEST_SERVER_PROCESS", self.server.process.id().to_string());
     }
 }
 

@@ -11,7 +11,7 @@ import unittest
 from collections.abc import Callable, Iterator
 
 import cistern
-from world import ONE, PATIENCE, TWO, StoppedServer, eventually, evict, path
+from world import ONE, PATIENCE, TWO, Stopped, eventually, evict, path, process_of
 
 
 class NamedLeases(unittest.TestCase):
@@ -176,7 +176,7 @@ class Locks(unittest.TestCase):
             lock.on_change(lambda _lock, state: told.append(state))
             lock.on_lost(lambda _lock: lost.set())
             token = lock.token
-            with StoppedServer():
+            with Stopped(process_of("SERVER")):
                 # A request that waits for the server keeps no event waiting.
                 reading = threading.Thread(target=self.client.ping)
                 reading.start()

@@ -7,8 +7,8 @@ import time
 import uuid
 from collections.abc import Callable
 
-#: The sockets of two agents of one server.
-ONE, TWO = os.environ["CISTERN_TEST_ONE"], os.environ["CISTERN_TEST_TWO"]
+#: The sockets of two agents of one server, and of a third one that a test may kill.
+ONE, TWO, MORTAL = (os.environ[f"CISTERN_TEST_{name}"] for name in ("ONE", "TWO", "MORTAL"))
 #: Above what anything here takes.
 PATIENCE = 30.0
 
@@ -24,14 +24,22 @@ def evict(label: str) -> None:
     subprocess.run(cistern, check=True, stdout=subprocess.DEVNULL)
 
 
-class StoppedServer:
-    """The server does nothing as long as the block lasts."""
+class Stopped:
+    """A process does nothing as long as the block lasts."""
+
+    def __init__(self, process: int) -> None:
+        self.process = process
 
     def __enter__(self) -> None:
-        os.kill(int(os.environ["CISTERN_TEST_SERVER"]), signal.SIGSTOP)
+        os.kill(self.process, signal.SIGSTOP)
 
     def __exit__(self, *_: object) -> None:
-        os.kill(int(os.environ["CISTERN_TEST_SERVER"]), signal.SIGCONT)
+        os.kill(self.process, signal.SIGCONT)
+
+
+def process_of(name: str) -> int:
+    """The server, or the agent ONE or MORTAL."""
+    return int(os.environ[f"CISTERN_TEST_{name}_PROCESS"])
 
 
 def eventually(what: str, look: Callable[[], bool]) -> None:
