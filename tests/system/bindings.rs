@@ -35,15 +35,16 @@ fn bindings(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("bindings").join(name)
 }
 
-/// Python, if it is new enough.
+/// Python, if it is new enough: that of the system first, for it has what the system's packages bring.
 fn python() -> Option<Command> {
     let new_enough = "import sys; sys.exit(sys.version_info < (3, 11))";
-    let found = Command::new("python3").args(["-c", new_enough]).status().is_ok_and(|status| status.success());
-    if !found {
+    let is_new_enough = |name: &&str| Command::new(name).args(["-c", new_enough]).status().is_ok_and(|status| status.success());
+    let found = ["/usr/bin/python3", "python3"].into_iter().find(is_new_enough);
+    if found.is_none() {
         eprintln!("skipped: python3 of 3.11 or later is not installed");
     }
-    found.then(|| {
-        let mut python = Command::new("python3");
+    found.map(|name| {
+        let mut python = Command::new(name);
         // Nothing is written beside the sources.
         python.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONPATH", bindings("python").join("src"));
         python
@@ -121,10 +122,8 @@ fn the_client_in_go_of_the_page_works_under_a_lock_and_cancels_what_takes_too_lo
 
 #[test]
 fn the_python_package_is_typed() {
-    let version = Command::new("mypy").arg("--version").output().map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    let number = version.ok().and_then(|text| text.split(' ').nth(1)?.split('.').next()?.parse::<u32>().ok());
-    if number.is_none_or(|number| number < 2) {
-        eprintln!("skipped: mypy 2 or later is not installed");
+    if !Command::new("mypy").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: mypy is not installed");
         return;
     }
     let cache = tempfile::tempdir().unwrap();

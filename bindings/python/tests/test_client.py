@@ -9,6 +9,7 @@ import threading
 import time
 import unittest
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 
 import cistern
 from world import ONE, PATIENCE, TWO, Stopped, eventually, evict, path, process_of
@@ -249,7 +250,7 @@ class Ends(unittest.TestCase):
                 # What is told before the answer that names the hold is not lost.
                 if asked["op"] == "lock":
                     lines.write('{"event":{"lock":{"hold":1,"state":"suspect"}}}\n')
-                answer = answers[asked["op"]] or {"attr": dict.fromkeys(cistern.Attributes.__slots__, 0) | {"mode": "0644"}}
+                answer = answers[asked["op"]] or {"attr": dict.fromkeys((field.name for field in fields(cistern.Attributes)), 0) | {"mode": "0644"}}
                 lines.write(json.dumps({"id": asked["id"], "ok": answer}) + "\n")
                 lines.flush()
 

@@ -13,6 +13,7 @@ import threading
 import unittest
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -193,7 +194,7 @@ class Overtaken(unittest.TestCase):
                     # Who is newer than whoever came between goes on, also where the store asks for that.
                     store.objects.clear()
                     fence.put_object(s3, "bucket", name, b"first", self.stale)
-                    store.meanwhile = lambda name=name, s3=s3: fence.put_object(s3, "bucket", name, b"between", self.stale)
+                    store.meanwhile = partial(fence.put_object, s3, "bucket", name, b"between", self.stale)
                     fence.put_object(s3, "bucket", name, b"second", self.newest)
                     self.assertEqual(fence.get_object(s3, "bucket", name), (b"second", self.newest))
 

@@ -79,7 +79,8 @@ class Recipes(unittest.TestCase):
         queue = path("queue")
         with self.assertRaises(cistern.InUse):
             self.client.take(queue, wait=0)
-        names = [self.client.put(queue, text) for text in ("a", b"\xff")]
+        items: list[str | bytes] = ["a", b"\xff"]
+        names = [self.client.put(queue, item) for item in items]
         with self.assertRaises(ZeroDivisionError), self.client.take(queue) as failed:
             raise ZeroDivisionError
         lost = self.client.take(queue)

@@ -227,7 +227,8 @@ class Client:
     # Recipes (docs/recipes.md).
 
     async def _steps(self, steps: recipes.Steps[T]) -> T:
-        value, failed = None, None
+        value: object = None
+        failed: errors.Error | None = None
         while True:
             try:
                 step = steps.send(value) if failed is None else steps.throw(failed)
@@ -352,8 +353,9 @@ class Locking:
         return self._asking.__await__()  # type: ignore[no-any-return]
 
     async def __aenter__(self) -> Lock:
-        self._lock = await self._asking
-        return self._lock
+        lock: Lock = await self._asking
+        self._lock = lock
+        return lock
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._lock is not None:
@@ -426,7 +428,7 @@ class Lock:
         if self._certainty.is_fresh():
             return True
         try:
-            hold = await self._client._do(("hold", {"hold": self.hold}, lambda answer: answer["hold"]))
+            hold = await self._client._do(requests.hold(self.hold))
         except errors.Error:
             # What was told before stays true where nothing can be asked.
             return self.state != "lost" and self._certainty.left_ns() > 0

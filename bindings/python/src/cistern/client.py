@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -237,7 +238,8 @@ class Client:
     # Recipes (docs/recipes.md).
 
     def _steps(self, steps: recipes.Steps[T]) -> T:
-        value, failed = None, None
+        value: object = None
+        failed: errors.Error | None = None
         while True:
             try:
                 step = steps.send(value) if failed is None else steps.throw(failed)
@@ -385,7 +387,7 @@ class Lock:
             callbacks = list(self._callbacks)
             self._changed.notify_all()
         for callback in callbacks:
-            self._client._calls.put(lambda callback=callback: callback(self, state))  # type: ignore[misc]
+            self._client._calls.put(partial(callback, self, state))
 
     def on_change(self, callback: Callable[[Lock, str], None]) -> None:
         """Calls `callback` with the lock and each state that it comes to, in a thread of the client's own."""
@@ -393,7 +395,7 @@ class Lock:
             self._callbacks.append(callback)
             missed = self.state if self.state != "certain" else None
         if missed is not None:
-            self._client._calls.put(lambda: callback(self, missed))
+            self._client._calls.put(partial(callback, self, missed))
 
     def on_lost(self, callback: Callable[[Lock], None]) -> None:
         """Calls `callback` once when the lock must not be relied on any more: it is uncertain, or lost."""
@@ -421,7 +423,7 @@ class Lock:
         if self._certainty.is_fresh():
             return True
         try:
-            hold = self._client._do(("hold", {"hold": self.hold}, lambda answer: answer["hold"]))
+            hold = self._client._do(requests.hold(self.hold))
         except errors.Error:
             # What was told before stays true where nothing can be asked.
             return self.state != "lost" and self._certainty.left_ns() > 0

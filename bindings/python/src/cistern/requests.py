@@ -117,6 +117,15 @@ def lock(path: Path, shared: bool, wait: float | None, slots: int | None) -> Req
     return "lock", {"path": encoded(path), "shared": shared, "slots": slots, "wait_ms": millis(wait), "events": True}, _locked
 
 
+def _held(answer: Answer) -> Answer:
+    held: Answer = answer["hold"]
+    return held
+
+
+def hold(number: int) -> Request[Answer]:
+    return "hold", {"hold": number}, _held
+
+
 def take(path: Path, wait: float | None) -> Request[Locked]:
     return "take", {"path": encoded(path), "wait_ms": millis(wait), "events": True}, _locked
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol, TypeAlias
 
 from . import errors
@@ -43,7 +43,7 @@ class Attributes:
 
     @classmethod
     def of(cls, attr: Answer) -> Attributes:
-        numbers = {name: attr[name] for name in cls.__slots__ if name not in ("mode", "made_by")}
+        numbers = {field.name: attr[field.name] for field in fields(cls) if field.name not in ("mode", "made_by")}
         return cls(mode=int(attr["mode"], 8), made_by=attr.get("made_by"), **numbers)
 
 
