@@ -169,9 +169,13 @@ fn a_browser_shows_the_page_and_takes_names_as_text() {
         (token % 10 != 0).then_some(token)
     });
     let token = token.unwrap();
+    a.put("/nightly-report", "");
+    user.lock("/nightly-report");
     let profile = tempfile::tempdir().unwrap();
     let dom = browse(browser, address, profile.path(), &["--dump-dom"]);
     assert!(dom.contains("data-shown=\"yes\""), "the script has run: {dom}");
+    assert!(dom.contains("/nightly-<wbr>report"), "a name breaks between its parts: {dom}");
+    let dom = dom.replace("<wbr>", "");
     assert!(dom.contains("&lt;img src=x onerror") && !dom.contains("<img"), "{dom}");
     assert!(dom.contains("/&lt;script&gt;x\\u{202e}y") && dom.contains("<title>Cistern</title>"), "{dom}");
     assert!(dom.contains(&format!(">{token}<")), "all digits of {token}: {dom}");

@@ -20,6 +20,13 @@ function make(tag, className, text) {
 function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
+// A name breaks before a slash, behind other marks between its parts, and where a part is wider than a column need be.
+const PARTS = /\/*[^\/.:_@-]{0,11}[.:_@-]*/gu;
+function setName(node, text) {
+  if (node.textContent === text) return;
+  const parts = text.match(PARTS).filter(Boolean);
+  node.replaceChildren(...parts.flatMap((part, at) => (at > 0 ? [make("wbr"), part] : [part])));
+}
 function setClass(node, name) {
   if (node.className !== name) node.className = name;
 }
@@ -38,13 +45,16 @@ const who = (row) => name(row.label) || row.handle.slice(0, 8);
 const file = (row) => name(row.path) || "#" + row.object;
 const count = (n) => n.toLocaleString("en");
 
+// A number stays beside its unit.
+const TIED = "\u00a0";
+
 function span(ms) {
   if (ms === null || ms === undefined) return "–";
-  if (ms < 1000) return Math.round(ms) + " ms";
-  if (ms < 60000) return (ms / 1000).toFixed(1) + " s";
-  if (ms < 3600000) return Math.floor(ms / 60000) + " min " + Math.floor((ms % 60000) / 1000) + " s";
-  if (ms < 86400000) return Math.floor(ms / 3600000) + " h " + Math.floor((ms % 3600000) / 60000) + " min";
-  return Math.floor(ms / 86400000) + " d " + Math.floor((ms % 86400000) / 3600000) + " h";
+  if (ms < 1000) return Math.round(ms) + TIED + "ms";
+  if (ms < 60000) return (ms / 1000).toFixed(1) + TIED + "s";
+  if (ms < 3600000) return Math.floor(ms / 60000) + TIED + "min " + Math.floor((ms % 60000) / 1000) + TIED + "s";
+  if (ms < 86400000) return Math.floor(ms / 3600000) + TIED + "h " + Math.floor((ms % 3600000) / 60000) + TIED + "min";
+  return Math.floor(ms / 86400000) + TIED + "d " + Math.floor((ms % 86400000) / 3600000) + TIED + "h";
 }
 
 // Columns: [title, class]. Rows: {cells: [text or [text, class]], first}. `more` is said below.
@@ -83,7 +93,7 @@ function fill(line, row, columns) {
     const cell = line.cells[at];
     const [text, className] = Array.isArray(value) ? value : [value, ""];
     if (cell.colSpan !== 1) cell.colSpan = 1;
-    setText(cell, text);
+    (columns[at][1].startsWith("name") ? setName : setText)(cell, text);
     setClass(cell, [columns[at][1], className].filter(Boolean).join(" "));
   });
 }
@@ -129,7 +139,7 @@ function quantile(part, now, before) {
 
 const perSecond = (read) => (now, before, seconds) => (read(now) - read(before)) / seconds;
 const rate = (n) => (n >= 100 ? count(Math.round(n)) : n.toFixed(1)) + "/s";
-const under = (ms) => "≤ " + (ms < 1 ? Math.round(ms * 1000) + " µs" : span(ms));
+const under = (ms) => "≤" + TIED + (ms < 1 ? Math.round(ms * 1000) + TIED + "µs" : span(ms));
 
 const CHARTS = [
   { title: "Requests", value: perSecond((c) => c.requests), text: rate, points: [] },
@@ -216,7 +226,7 @@ function showFailovers(list) {
       box.append(card);
     }
     const [title, bar, ladder] = card.children;
-    setText(title.children[0], who(f));
+    setName(title.children[0], who(f));
     setText(title.children[1], `${span(f.ago_ms)} ago`);
     bar.hidden = f.end !== null;
     bar.max = Math.max(1, f.wait_ms);
@@ -242,7 +252,7 @@ function showLocks(o) {
   for (const lock of o.locks) {
     lock.users.forEach((user, at) => {
       const holds = user.state === "holds";
-      const bound = user.bound_ms ? span(user.bound_ms) + (holds && user.standing === "good" ? " if gone" : "") : "–";
+      const bound = user.bound_ms ? span(user.bound_ms) + (holds && user.standing === "good" ? " if" + TIED + "gone" : "") : "–";
       rows.push({
         first: at === 0,
         cells: [
@@ -268,7 +278,7 @@ function showSessions(o) {
     first: true,
     cells: [
       who(s), s.address || "–", [s.standing + (s.waited_for ? ", waited for" : ""), standingClass(s.standing)],
-      s.left_ms === null ? span(s.failover_ms) + " if gone" : span(s.left_ms), count(s.locks), count(s.waits), span(s.lease_ms), span(s.age_ms),
+      s.left_ms === null ? span(s.failover_ms) + " if" + TIED + "gone" : span(s.left_ms), count(s.locks), count(s.waits), span(s.lease_ms), span(s.age_ms),
     ],
   }));
   const columns = [
