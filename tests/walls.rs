@@ -44,7 +44,7 @@ const SERVER: Picture = Picture {
         ("store", &[]),
     ],
     step: &["self.step("],
-    no_step: &["poll_transmit", "poll_effect", "poll_seal_work", "wake_after"],
+    no_step: &["poll_transmit", "poll_effect", "poll_seal_work", "wake_after", "group_heard"],
 };
 
 const AGENT: Picture = Picture {

@@ -1,7 +1,10 @@
 //! Whole-system tests of a group of servers on three etcds: who serves is killed, stopped, asked to hand over, restarted; holders keep their locks.
 
-use cistern_testkit::{CISTERN, Etcds, GroupHolder, ServerGroup, command, eventually, said};
+use cistern_testkit::{CISTERN, Etcds, GroupHolder, PATIENCE, ServerGroup, command, eventually, said};
+use serde_json::Value;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::Output;
 
 /// A lease that outlasts a take-over on a machine that has much else to do.
@@ -40,6 +43,50 @@ fn a_standby_takes_over_from_a_killed_server_and_no_holder_is_stopped() {
     drop(holder);
     let next = group.ok(&["lock", "/job", "--wait", "60s", "--", "sh", "-c", "echo $CISTERN_TOKEN"]);
     assert!(next.trim().parse::<u64>().unwrap() > token, "tokens grow over servers");
+}
+
+/// What is fetched from a server's HTTP port.
+fn fetch(group: &ServerGroup, server: usize, path: &str) -> String {
+    let address = group.server(server).ready["http"].as_str().unwrap().to_owned();
+    let mut stream = TcpStream::connect(&address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    response
+}
+
+#[test]
+fn users_see_who_serves_and_a_standby_tells_of_the_group_by_http() {
+    let Some(etcds) = Etcds::start(3, &[]) else { return };
+    let mut group = ServerGroup::start(&etcds, 3, &["--http", "127.0.0.1:0"]);
+    let first = group.serving(&[]);
+    let standby = (first + 1) % 3;
+    (0..3).for_each(|server| group.takes_part(server));
+    eventually("all have heard each other", || {
+        let status = group.ok(&["status"]);
+        let shows = |server: usize, how: &str| status.contains(&format!("{}, {how}", group.name(server)));
+        (shows(first, "serves") && (0..3).filter(|server| *server != first).all(|server| shows(server, "stands by, heard "))).then_some(())
+    });
+    let told: Value = serde_json::from_str(&group.ok(&["status", "--json"])).unwrap();
+    let serving: Vec<_> = told["group"].as_array().unwrap().iter().map(|server| server["serves"] == true).collect();
+    assert_eq!(serving, (0..3).map(|server| server == first).collect::<Vec<_>>());
+    for (server, serves) in [(first, 1), (standby, 0)] {
+        let figures = fetch(&group, server, "/metrics");
+        assert!(figures.starts_with("HTTP/1.1 200 OK") && figures.contains(&format!("\ncistern_serving {serves}\n")), "{figures}");
+        assert!(figures.contains("\ncistern_group_servers 3\n") && figures.contains("\ncistern_group_lease_known 1\n"), "{figures}");
+        assert_eq!(figures.matches("\ncistern_group_heard_seconds{member=").count(), 2, "{figures}");
+    }
+    let page = fetch(&group, standby, "/overview.json");
+    let (head, body) = page.split_once("\r\n\r\n").unwrap();
+    let shown: Value = serde_json::from_str(body).unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    assert_eq!((shown["state"].as_str(), shown["group"]["serves"].as_str()), (Some("standby"), Some(&*format!("member {}", first + 1))));
+    group.kill(first);
+    let second = group.serving(&[first]);
+    eventually("the next one is shown to serve", || {
+        group.ok(&["status"]).contains(&format!("{}, serves", group.name(second))).then_some(())
+    });
 }
 
 #[test]

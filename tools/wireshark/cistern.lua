@@ -709,6 +709,11 @@ types["LockRows"] = { is = "structure", name = "LockRows",
   { name = "end", type = types["bool"], doc = "Whether this page is the last." },
   { name = "rows", type = types["list of LockRow"], doc = "The rows: holders of an object before those who wait, in order." },
 }
+types["GroupMember"] = { is = "structure", name = "GroupMember",
+  { name = "name", type = types["bytes8"], doc = "As the group's list has it." },
+  { name = "heard_ms", type = types["u32"], shown = "millis", doc = "How long ago the answering server has heard it, in milliseconds; 0 of itself, [`GroupMember::NOT_HEARD`]: not yet." },
+}
+types["list of GroupMember"] = { is = "list", of = types["GroupMember"] }
 types["ServerReport"] = { is = "structure", name = "ServerReport",
   { name = "store", type = types["StoreId"], doc = "The store." },
   { name = "epoch", type = types["u8"], doc = "Its epoch." },
@@ -725,6 +730,8 @@ types["ServerReport"] = { is = "structure", name = "ServerReport",
   { name = "delivery_failures", type = types["u64"], doc = "Delivery failures since the start." },
   { name = "steals", type = types["u64"], doc = "Sessions stolen from since the start." },
   { name = "drops", type = types["u64"], doc = "Datagrams dropped since the start, for whatever reason." },
+  { name = "place", type = types["u8"], doc = "The place of the answering server, which serves, in the list of its group, from 1; 0: it has no group." },
+  { name = "members", type = types["list of GroupMember"], doc = "The servers of that group, as many as fit, in the order of the list." },
 }
 types["ReclaimedItem"] = { is = "structure", name = "ReclaimedItem",
   { name = "lock", type = types["LockId"], doc = "The lock." },

@@ -476,13 +476,22 @@ pub enum Output {
     Leases(Vec<LeaseInfo>),
     /// What an operator's line was answered.
     Line(Bytes),
-    /// The server's report.
-    Server(ServerReport),
+    /// The server's report, and the servers of its group in the order of their list.
+    Server(ServerReport<'static>, Vec<ServerHeard>),
     /// A round trip.
     Pong {
         /// How long it took on the agent's clock.
         round_trip: Duration,
     },
+}
+
+/// A server of a group, as the one that serves knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerHeard {
+    /// As the group's list has it.
+    pub name: Vec<u8>,
+    /// How long ago the serving one has heard it; `None`: not yet.
+    pub heard: Option<Duration>,
 }
 
 /// Why a command failed.

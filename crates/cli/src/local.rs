@@ -21,7 +21,7 @@ pub(crate) use request::{AttrRule, Item, Request, Rule, Version};
 pub(crate) use rows::{Hold, RealmRow, TakenItem, Until};
 
 use crate::text::{Blob, Text};
-use cistern_client::{Contents, DirEntry, FileType, LockInfo, Metadata, ServerStatus, Standing, Version as FileVersion};
+use cistern_client::{Contents, DirEntry, FileType, LockInfo, Metadata, ServerMember, ServerStatus, Standing, Version as FileVersion};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -253,6 +253,18 @@ pub(crate) struct Report {
     pub(crate) delivery_failures: u64,
     pub(crate) steals: u64,
     pub(crate) drops: u64,
+    /// The servers of a group, in the order of their list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) group: Vec<ServerRow>,
+}
+
+/// A server of a group as JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ServerRow {
+    pub(crate) name: String,
+    pub(crate) serves: bool,
+    /// How long ago the one that serves has heard it.
+    pub(crate) heard_ms: Option<u64>,
 }
 
 impl From<ServerStatus> for Report {
@@ -272,7 +284,14 @@ impl From<ServerStatus> for Report {
             delivery_failures: r.delivery_failures,
             steals: r.steals,
             drops: r.drops,
+            group: r.group.into_iter().map(ServerRow::from).collect(),
         }
+    }
+}
+
+impl From<ServerMember> for ServerRow {
+    fn from(member: ServerMember) -> Self {
+        Self { name: member.name, serves: member.serves, heard_ms: member.heard.map(millis) }
     }
 }
 

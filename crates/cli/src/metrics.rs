@@ -43,8 +43,26 @@ pub(crate) struct Snapshot {
     pub(crate) store: Option<CommitStats>,
     /// What is to be seen of the tables, for who asks for the page.
     pub(crate) overview: Option<Overview>,
-    /// What there is to say of the server's group, for the same.
+    /// What there is to say of the server's group, if it has one.
     pub(crate) group: Option<serde_json::Value>,
+}
+
+/// What is known at one moment of a server that stands by in its group.
+#[derive(Clone, Debug)]
+pub(crate) struct StandbySnapshot {
+    /// The driver's.
+    pub(crate) driver: Counts,
+    /// What there is to say of its group.
+    pub(crate) group: serde_json::Value,
+}
+
+/// What the HTTP port is given.
+#[derive(Clone, Debug)]
+pub(crate) enum Published {
+    /// By a server that serves, or starts to.
+    Core(Box<Snapshot>),
+    /// By one that stands by.
+    Standby(Box<StandbySnapshot>),
 }
 
 /// What a family's values are.

@@ -5,11 +5,11 @@
 //! Leaves to others: which rows there are (`cistern_server::overview`), how they look (`metrics/page`, `commands::top`).
 
 use crate::local::{LockRow, MemberRow, millis};
-use crate::metrics::Snapshot;
+use crate::metrics::{Snapshot, StandbySnapshot};
 use crate::server_control::who;
 use crate::text::Text;
 use cistern_server::stats::Histogram;
-use cistern_server::{FailoverRow, LockUser, LockedObject, Overview, SessionRow};
+use cistern_server::{FailoverRow, LockUser, LockedObject, Overview, SessionRow, Stats};
 use cistern_wire::RowState;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct OverviewReport {
     pub(crate) who: String,
     pub(crate) version: String,
-    /// `starting`, `serving`, `grace`, or why it stopped answering.
+    /// `starting`, `serving`, `grace`, `standby`, or why it stopped answering.
     pub(crate) state: String,
     /// What is left of the grace period.
     pub(crate) grace_left_ms: Option<u64>,
@@ -37,7 +37,7 @@ pub(crate) struct OverviewReport {
     pub(crate) group: Option<GroupShown>,
 }
 
-/// A group of servers, as the one that serves sees it.
+/// A group of servers, as one of them sees it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct GroupShown {
     /// The member that tells.
@@ -48,7 +48,7 @@ pub(crate) struct GroupShown {
 }
 
 /// How long the tables are.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Totals {
     pub(crate) sessions: usize,
     pub(crate) timing_out: usize,
@@ -180,24 +180,34 @@ impl OverviewReport {
                 objects: figures.objects,
                 content_bytes: figures.content_bytes,
             },
-            counters: Counters {
-                requests: stats.requests,
-                datagrams_in: stats.received().0,
-                datagrams_out: stats.transmitted().0,
-                demands: figures.locks.demands,
-                sessions_opened: stats.opened,
-                delivery_failures: stats.failures,
-                rescues: stats.rescues,
-                steals: stats.steals,
-                drops: stats.drops_total(),
-                commits: spans([stats.commits.times()]),
-                waits: spans(stats.served.kinds().iter().map(|kind| kind.waits())),
-            },
+            counters: Counters::of(stats, figures.locks.demands),
             sessions: sessions.into_iter().map(SessionShown::from).collect(),
             locks: locks.into_iter().map(LockShown::from).collect(),
             demands: demands.into_iter().map(DemandShown::from).collect(),
             failovers: failovers.into_iter().map(FailoverShown::from).collect(),
             group: snapshot.group.clone().and_then(|group| serde_json::from_value(group).ok()),
+        }
+    }
+
+    /// What is told of a server that stands by: which one serves, as far as it knows.
+    pub(crate) fn of_standby(snapshot: &StandbySnapshot) -> Self {
+        let stats = Stats::default();
+        Self {
+            who: "server".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            state: "standby".to_owned(),
+            grace_left_ms: None,
+            room: true,
+            uptime_ms: 0,
+            lease_ms: snapshot.group["lease_ms"].as_u64().unwrap_or(0),
+            named: true,
+            totals: Totals::default(),
+            counters: Counters::of(&stats, 0),
+            sessions: Vec::new(),
+            locks: Vec::new(),
+            demands: Vec::new(),
+            failovers: Vec::new(),
+            group: serde_json::from_value(snapshot.group.clone()).ok(),
         }
     }
 
@@ -219,6 +229,24 @@ impl OverviewReport {
         self.failovers.iter_mut().for_each(|failover| failover.label = nameless());
         self.group = self.group.map(GroupShown::without_names);
         self
+    }
+}
+
+impl Counters {
+    fn of(stats: &Stats, demands: u64) -> Self {
+        Self {
+            requests: stats.requests,
+            datagrams_in: stats.received().0,
+            datagrams_out: stats.transmitted().0,
+            demands,
+            sessions_opened: stats.opened,
+            delivery_failures: stats.failures,
+            rescues: stats.rescues,
+            steals: stats.steals,
+            drops: stats.drops_total(),
+            commits: spans([stats.commits.times()]),
+            waits: spans(stats.served.kinds().iter().map(|kind| kind.waits())),
+        }
     }
 }
 
@@ -358,6 +386,15 @@ mod tests {
         let read: OverviewReport = serde_json::from_value(told.clone()).unwrap();
         assert_eq!(serde_json::to_value(read).unwrap(), told);
         assert_eq!((told["state"].as_str(), told["group"]["members"][1]["heard_ms"].as_u64()), (Some("starting"), Some(40)));
+    }
+
+    #[test]
+    fn standby_is_shown_with_who_serves_and_without_a_name_where_nothing_is_named() {
+        let group = serde_json::to_value(report().group).unwrap();
+        let told = OverviewReport::of_standby(&StandbySnapshot { driver: Counts::default(), group }).without_names();
+        let told = serde_json::to_value(told).unwrap();
+        assert_eq!((told["state"].as_str(), told["group"]["serves"].as_str()), (Some("standby"), Some("member 1")));
+        assert!(!told.to_string().contains("meta"), "{told}");
     }
 
     #[test]

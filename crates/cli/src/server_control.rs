@@ -231,8 +231,8 @@ pub(crate) fn answer(server: &mut Server, now: Instant, beside: &Beside<'_>, lin
         }
         Ok(ControlRequest::Sessions {}) => Ok(sessions_of(server, now)),
         Ok(ControlRequest::Stats {}) => {
-            let figures = server.figures(now);
-            let snapshot = Snapshot { figures, driver: *beside.driver, store: beside.store, overview: None, group: None };
+            let (figures, group) = (server.figures(now), beside.group.map(|group| group()));
+            let snapshot = Snapshot { figures, driver: *beside.driver, store: beside.store, overview: None, group };
             Ok(metrics::as_json(&metrics::all(&snapshot)))
         }
         Ok(ControlRequest::Overview {}) => {

@@ -86,7 +86,7 @@ pub use recipes::{
     Barrier, Counter, Election, Entered, Leader, Leadership, Observed, Observer, Once, Queue, QueueItem, Run, Semaphore, Slot,
 };
 pub use roster::{KeyAt, RosterKeeper, Servers};
-pub use status::{LeaseView, Phase, ServerStatus};
+pub use status::{LeaseView, Phase, ServerMember, ServerStatus};
 pub use steps::Steps;
 pub use update::Update;
 pub use watcher::{WatchEvent, Watcher};

@@ -551,7 +551,7 @@ pub mod kinds {
         ListLocks => Vec<LockInfo>: |_, Done::Output(Output::Locks(rows))| rows.into_iter().map(LockInfo::of).collect();
         ListRealms => Vec<Realm>: |_, Done::Output(Output::Realms(rows))| rows.into_iter().map(Realm::of).collect();
         Admin => Bytes: |_, Done::Output(Output::Line(text))| text;
-        ServerStatus => Server: |_, Done::Output(Output::Server(report))| Server::of(&report);
+        ServerStatus => Server: |_, Done::Output(Output::Server(report, group))| Server::of(&report, group);
         Ping => Duration: |_, Done::Output(Output::Pong { round_trip })| round_trip;
         Close => (): |_, Done::Output(Output::Done)| ();
         Watch => Watcher: |inner, Done::Output(Output::Attr(attr))| {

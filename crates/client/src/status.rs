@@ -3,6 +3,7 @@
 //! The agent and the wire have views of the same shape: these are the client's own, so that those can change without its users' code.
 
 use cistern_agent::api;
+use cistern_agent::api::ServerHeard;
 use cistern_link::Instant;
 use cistern_wire::ServerReport;
 use std::time::Duration;
@@ -146,10 +147,29 @@ pub struct ServerStatus {
     pub steals: u64,
     /// Datagrams dropped since the start, for whatever reason.
     pub drops: u64,
+    /// The servers of its group, in the order of their list; none: it is the only one of its store.
+    pub group: Vec<ServerMember>,
+}
+
+/// A server of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerMember {
+    /// As the group's list has it.
+    pub name: String,
+    /// Whether it serves; the others stand by.
+    pub serves: bool,
+    /// How long ago the one that serves has heard it; `None`: not yet.
+    pub heard: Option<Duration>,
 }
 
 impl ServerStatus {
-    pub(crate) fn of(report: &ServerReport) -> Self {
+    pub(crate) fn of(report: &ServerReport<'_>, group: Vec<ServerHeard>) -> Self {
+        let member = |(place, member): (usize, ServerHeard)| ServerMember {
+            name: String::from_utf8_lossy(&member.name).into_owned(),
+            serves: place + 1 == usize::from(report.place),
+            heard: member.heard,
+        };
         Self {
             store: report.store.to_string(),
             epoch: report.epoch,
@@ -165,6 +185,7 @@ impl ServerStatus {
             delivery_failures: report.delivery_failures,
             steals: report.steals,
             drops: report.drops,
+            group: group.into_iter().enumerate().map(member).collect(),
         }
     }
 }

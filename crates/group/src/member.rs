@@ -63,6 +63,7 @@ struct Held {
 pub struct GroupServer {
     node: SealedNode,
     standby: Standby,
+    names: Vec<Vec<u8>>,
     core: Option<Server>,
     held: Option<Held>,
     tenures: u64,
@@ -84,6 +85,7 @@ impl GroupServer {
         Ok(Self {
             node,
             standby: Standby::new(now, config.terms.lease / 8),
+            names: config.members.clone(),
             core: None,
             held: None,
             tenures: 0,
@@ -175,7 +177,8 @@ impl GroupServer {
         //= wire-spec.md#11-10-groups-of-servers
         //# The grace of an elected server MUST begin when its lease of the group was granted, and not before.
         let won = if bugs::is(Bug::C4) { Instant::new(0, 0) } else { held.won };
-        self.core = Some(core.elected(won, held.until));
+        self.core = Some(core.elected(won, held.until).in_group(self.node.group().me, self.names.clone()));
+        self.tell_heard();
         true
     }
 
@@ -188,6 +191,14 @@ impl GroupServer {
         self.node.release(now, RESOURCE, successor);
         // As long as others may take to notice, and once more for them to win.
         self.rests_until = Some(now.plus(4 * self.lease()));
+    }
+
+    /// Who was heard when, for those who ask the core: as often as the lease is renewed.
+    fn tell_heard(&mut self) {
+        let Self { node, core, names, .. } = self;
+        if let Some(core) = core {
+            core.group_heard((0..=u8::MAX).zip(names.iter()).map(|(member, _)| node.heard(member)).collect());
+        }
     }
 
     fn lease(&self) -> Duration {
@@ -209,6 +220,7 @@ impl GroupServer {
                 if held.until != owned.until {
                     self.held = Some(Held { ballot: owned.tenure, until: owned.until, ..held });
                     self.core.iter_mut().for_each(|core| core.renew_tenure(now, owned.until));
+                    self.tell_heard();
                 }
             }
             (Some(_), None) if bugs::is(Bug::C2) || bugs::is(Bug::C3) => {}

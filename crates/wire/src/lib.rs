@@ -73,8 +73,8 @@ pub use realm::{Limit, Limited, ListRealms, MakeRealm, RealmRow, RealmRows, SetQ
 pub use recovery::{Outcome, OutcomeTold, Reclaim, ReclaimComplete, ReclaimItem, Reclaimed, ReclaimedItem};
 pub use registry::{Class, Direction, Kind, Lane, Message};
 pub use reply::{
-    BatchFailed, Batched, Changed, Data, Done, Failed, Granted, ItemResult, Listing, LockRefused, LockRows, Reply, ReplyKind, ServerReport,
-    Stated, Walked, Xattr, XattrNames,
+    BatchFailed, Batched, Changed, Data, Done, Failed, Granted, GroupMember, ItemResult, Listing, LockRefused, LockRows, Reply, ReplyKind,
+    ServerReport, Stated, Walked, Xattr, XattrNames,
 };
 pub use samples::{open_payload_sample, reply_samples, samples, sealed_samples, welcome_payload_sample};
 pub use shape::{Case, FieldInfo, Shape, Shown};

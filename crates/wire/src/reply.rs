@@ -112,7 +112,7 @@ replies! {
     /// Who holds and who waits.
     0x09 LockRows "LOCK_ROWS" LockRows<'a>,
     /// What the server is and how it is.
-    0x0A ServerReport "SERVER_REPORT" ServerReport,
+    0x0A ServerReport "SERVER_REPORT" ServerReport<'a>,
     /// Locks of a former session.
     0x0B Reclaimed "RECLAIMED" Reclaimed<'a>,
     /// What became of a mutation of a former session.
@@ -247,8 +247,51 @@ body! {
 }
 
 body! {
+    /// A server of a group.
+    pub struct GroupMember<'a> {
+        /// As the group's list has it.
+        pub name: Bytes8<'a> as Shown::Text,
+        /// How long ago the answering server has heard it, in milliseconds; 0 of itself, [`GroupMember::NOT_HEARD`]: not yet.
+        pub heard_ms: u32,
+    }
+}
+
+impl ServerReport<'_> {
+    /// The same without the members of its group.
+    #[must_use]
+    pub const fn of_the_server(&self) -> ServerReport<'static> {
+        let Self { store, epoch, incarnation, uptime_ms, agent, sessions, timing_out, locks, waiters, objects, .. } = *self;
+        let Self { requests, demands, delivery_failures, steals, drops, place, .. } = *self;
+        ServerReport {
+            store,
+            epoch,
+            incarnation,
+            uptime_ms,
+            agent,
+            sessions,
+            timing_out,
+            locks,
+            waiters,
+            objects,
+            requests,
+            demands,
+            delivery_failures,
+            steals,
+            drops,
+            place,
+            members: List::of(&[]),
+        }
+    }
+}
+
+impl GroupMember<'_> {
+    /// It was not heard yet.
+    pub const NOT_HEARD: u32 = u32::MAX;
+}
+
+body! {
     /// Answers SERVER_STATUS.
-    pub struct ServerReport {
+    pub struct ServerReport<'a> {
         /// The store.
         pub store: StoreId,
         /// Its epoch.
@@ -279,6 +322,10 @@ body! {
         pub steals: u64,
         /// Datagrams dropped since the start, for whatever reason.
         pub drops: u64,
+        /// The place of the answering server, which serves, in the list of its group, from 1; 0: it has no group.
+        pub place: u8,
+        /// The servers of that group, as many as fit, in the order of the list.
+        pub members: List<'a, GroupMember<'a>>,
     }
 }
 

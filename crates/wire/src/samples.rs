@@ -11,15 +11,15 @@ use crate::sealed::{
 use crate::{
     Ack, Admin, AdminAnswer, AgentId, Alive, Ask, Attach, Attr, Batch, BatchFailed, Bytes8, Bytes16, CacheGrant, Cancel, CancelOutcome,
     Cancelled, Challenge, Changed, Claim, Confirm, Create, Data, Demand, Done, Effect, EndReason, EndSession, Ended, Entry, Expect, Failed,
-    Fate, FormerClaim, FormerFate, Generation, GetAttr, GetXattr, Grant, Granted, Handle, Held, Hello, Hint, Holder, Item, ItemResult,
-    Join, JoinOutcome, Joined, Keep, KeepAlive, KeepLease, Known, LeaseKept, LeaseRow, LeaseRows, Limit, Limited, Link, List, ListLeases,
-    ListLocks, ListRealms, ListXattr, Listing, Lock, LockClass, LockId, LockRefused, LockRow, LockRows, LockWait, Lookup, MakeLease,
-    MakeRealm, Message, Mkdir, Mode, Nack, NackReason, ObjectId, ObjectKind, Opened, Outcome, OutcomeTold, PathChallenge, PathResponse,
-    Pending, Probe, Queued, Read, ReadDir, Realm, RealmRow, RealmRows, Receipt, ReceiptAnswer, Reclaim, ReclaimComplete, ReclaimItem,
-    Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseItem, Released, ReleasedItem, RemoveXattr, Rename, RenameRule, Reply,
-    RequestResult, Rmdir, RosterAsk, RosterPart, RowState, ServerReport, ServerStatus, SessionFate, SessionId, SetAttr, SetMask, SetQuota,
-    SetXattr, Stage, Standing, Stated, Status, StoreId, Symlink, Terms, Unlink, Unwatch, WaitOver, Walked, Want, Watch, WatchEvent,
-    Watched, Welcome, Whose, Write, Xattr, XattrNames, XattrRule,
+    Fate, FormerClaim, FormerFate, Generation, GetAttr, GetXattr, Grant, Granted, GroupMember, Handle, Held, Hello, Hint, Holder, Item,
+    ItemResult, Join, JoinOutcome, Joined, Keep, KeepAlive, KeepLease, Known, LeaseKept, LeaseRow, LeaseRows, Limit, Limited, Link, List,
+    ListLeases, ListLocks, ListRealms, ListXattr, Listing, Lock, LockClass, LockId, LockRefused, LockRow, LockRows, LockWait, Lookup,
+    MakeLease, MakeRealm, Message, Mkdir, Mode, Nack, NackReason, ObjectId, ObjectKind, Opened, Outcome, OutcomeTold, PathChallenge,
+    PathResponse, Pending, Probe, Queued, Read, ReadDir, Realm, RealmRow, RealmRows, Receipt, ReceiptAnswer, Reclaim, ReclaimComplete,
+    ReclaimItem, Reclaimed, ReclaimedItem, Refuse, RefuseReason, Release, ReleaseItem, Released, ReleasedItem, RemoveXattr, Rename,
+    RenameRule, Reply, RequestResult, Rmdir, RosterAsk, RosterPart, RowState, ServerReport, ServerStatus, SessionFate, SessionId, SetAttr,
+    SetMask, SetQuota, SetXattr, Stage, Standing, Stated, Status, StoreId, Symlink, Terms, Unlink, Unwatch, WaitOver, Walked, Want, Watch,
+    WatchEvent, Watched, Welcome, Whose, Write, Xattr, XattrNames, XattrRule,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -172,6 +172,12 @@ pub fn reply_samples() -> Vec<Reply<'static>> {
             delivery_failures: 11,
             steals: 12,
             drops: 13,
+            place: 2,
+            members: List::of(&[
+                GroupMember { name: Bytes8(b"a:7311"), heard_ms: 40 },
+                GroupMember { name: Bytes8(b"b:7311"), heard_ms: 0 },
+                GroupMember { name: Bytes8(b"c:7311"), heard_ms: GroupMember::NOT_HEARD },
+            ]),
         }),
         Reply::Reclaimed(Reclaimed {
             items: List::of(&[

@@ -8,13 +8,14 @@
 use super::request::Request;
 use super::resolve::{LINK_LENGTH, is_target};
 use super::task::{Call, Desk, Flow, Stage, Task};
-use crate::api::{Command, OpError, Output};
+use crate::api::{Command, OpError, Output, ServerHeard};
 use crate::cache::{Body, Cached, Contents, View};
 use crate::tasks::walk::{Found, NOT_AN_ANSWER};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::limits::{CONTENT_MAX, ROOT};
-use cistern_wire::{Attr, Data, ObjectId, ObjectKind, Reply, Status, Want};
+use cistern_wire::{Attr, Data, GroupMember, ObjectId, ObjectKind, Reply, Status, Want};
+use core::time::Duration;
 
 impl Task {
     /// The object that the command's first walk found.
@@ -128,7 +129,13 @@ impl Task {
 
     pub(super) fn heard_server(&mut self, desk: &Desk<'_, '_>, reply: &Reply<'_>) -> Flow {
         match reply {
-            Reply::ServerReport(report) => Flow::End(Ok(Output::Server(*report))),
+            Reply::ServerReport(report) => {
+                let member = |member: GroupMember<'_>| {
+                    let heard = (member.heard_ms != GroupMember::NOT_HEARD).then(|| Duration::from_millis(member.heard_ms.into()));
+                    ServerHeard { name: member.name.0.to_vec(), heard }
+                };
+                Flow::End(Ok(Output::Server(report.of_the_server(), report.members.iter().map(member).collect())))
+            }
             Reply::Failed(failed) if !self.is_ping_of_what_is_hidden(failed.status) => Flow::failed(failed.status),
             Reply::Stated(_) | Reply::Failed(_) => Flow::End(Ok(Output::Pong { round_trip: desk.ctx.now.since(self.since) })),
             _ => Flow::failed(NOT_AN_ANSWER),

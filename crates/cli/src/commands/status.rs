@@ -4,6 +4,7 @@ use super::Run;
 use crate::ctx::Ctx;
 use crate::local::{Failure, Report, Request};
 use crate::show;
+use cistern_text::row;
 use clap::Args;
 use std::fmt;
 
@@ -32,6 +33,14 @@ impl fmt::Display for Report {
             ("failures", format!("{} deliveries failed, {} sessions stolen from", self.delivery_failures, self.steals)),
             ("dropped", format!("{} datagrams", self.drops)),
         ];
-        f.write_str(&show::pairs(rows))
+        let servers = self.group.iter().map(|server| {
+            let how = match server.heard_ms {
+                _ if server.serves => "serves".to_owned(),
+                Some(ms) => format!("stands by, heard {} ago", show::span(ms)),
+                None => "not heard".to_owned(),
+            };
+            row([&"server", &format!("{}, {how}", server.name)])
+        });
+        f.write_str(&show::columns(&rows.map(|(name, value)| row([&name, &value])).into_iter().chain(servers).collect::<Vec<_>>()))
     }
 }

@@ -4,7 +4,7 @@
 //! them. Invariant: a family is always there, also while nothing was counted.
 //! Leaves to others: how they look (`text`), what the system says of the process (`process`).
 
-use super::{Family, Figure, Sample, Snapshot, Type};
+use super::{Family, Figure, Sample, Snapshot, StandbySnapshot, Type};
 use cistern_driver::stats::Counts;
 use cistern_server::stats::{Commits, Histogram, KindServed};
 use cistern_server::{Figures, Stats, Status};
@@ -30,7 +30,51 @@ pub(crate) fn all(snapshot: &Snapshot) -> Vec<Family> {
         engine(store, &mut all);
     }
     traffic(&figures.stats, &snapshot.driver, &mut all);
+    if let Some(group) = &snapshot.group {
+        servers(group, &mut all);
+    }
     all
+}
+
+/// Every family of a server that stands by: it has no core of which to tell.
+pub(crate) fn of_standby(snapshot: &StandbySnapshot) -> Vec<Family> {
+    let mut all = Vec::new();
+    serving(false, &mut all);
+    servers(&snapshot.group, &mut all);
+    events(&snapshot.driver, &mut all);
+    all
+}
+
+fn serving(serving: bool, all: &mut Vec<Family>) {
+    let help = "0 before the store is loaded, after it failed, and at a server that stands by: alert when 0 for a minute, in a group at all of its servers.";
+    gauge(all, "serving", usize::from(serving), help);
+}
+
+/// The group, as a server sees it.
+fn servers(group: &Value, all: &mut Vec<Family>) {
+    let members = group["members"].as_array().map(Vec::as_slice).unwrap_or_default();
+    gauge(all, "group_servers", members.len(), "Servers in the list of the group.");
+    gauge(
+        all,
+        "group_number",
+        usize::try_from(group["number"].as_u64().unwrap_or(0)).unwrap_or(0),
+        "Number of that list: the same at all of them.",
+    );
+    let known = usize::from(!group["serves"].is_null());
+    gauge(
+        all,
+        "group_lease_known",
+        known,
+        "1 while some server is known to have the lease of the group: at 0 none serves, or this one hears too few.",
+    );
+    // By its place in the list, from 1: nothing at this port names a host unless it is told to.
+    let numbered = || (1_usize..).map(|place| [place.to_string()]).zip(members);
+    let heard = numbered().filter_map(|(place, member)| Some((place, nanoseconds(Duration::from_millis(member["heard_ms"].as_u64()?)))));
+    let help = "How long ago this server has heard each other one, by its place in the list; without a sample: not since it started. Alert above 10 s.";
+    labelled(all, Gauge, "group_heard_seconds", help, &["member"], heard);
+    let in_trouble = numbered().map(|(place, member)| (place, Whole(u64::from(!member["trouble"].is_null()))));
+    let help = "1: its datagrams are refused, for a reason that `cistern admin status` tells.";
+    labelled(all, Gauge, "group_trouble", help, &["member"], in_trouble);
 }
 
 /// The same as JSON: by name, the samples with their labels.
@@ -104,7 +148,7 @@ fn server(status: &Status, all: &mut Vec<Family>) {
     let help = "Who the server is; always 1. The incarnation grows with each start, the epoch with each restore.";
     labelled(all, Gauge, "server_info", help, &["store", "epoch", "incarnation", "version"], [(values, Whole(1))]);
     one(all, Gauge, "uptime_seconds", nanoseconds(status.uptime), "Time since the start.");
-    gauge(all, "serving", usize::from(status.serving), "0 before the store is loaded and after it failed: alert when 0 for a minute.");
+    serving(status.serving, all);
     gauge(all, "grace", usize::from(status.grace.is_some()), "1 during the grace period after a restart: no locks are granted.");
     gauge(
         all,
@@ -322,6 +366,11 @@ fn traffic(stats: &Stats, driver: &Counts, all: &mut Vec<Family>) {
     let sample = |(layer, reason, count): (&str, &str, u64)| ([layer.to_owned(), reason.to_owned()], Whole(count));
     let help = "Datagrams and messages dropped; docs/operating.md says what to do about each reason.";
     labelled(all, Type::Counter, "drops_total", help, &["layer", "reason"], drops.map(sample));
+    events(driver, all);
+}
+
+/// What the driver counts.
+fn events(driver: &Counts, all: &mut Vec<Family>) {
     let events = [
         ("receive_error", driver.receive_errors),
         ("send_would_block", driver.send_would_block),

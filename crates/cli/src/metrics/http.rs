@@ -8,7 +8,7 @@
 //! Leaves to others: heads (`crate::http`), parsing (`httparse`), what is shown (`families`, `overview`), who may see the page (`page`).
 
 use super::page::{self, Asset};
-use super::{Snapshot, families, process, text};
+use super::{Published, families, process, text};
 use crate::execute::EXIT_FAILED;
 use crate::http::{FIELDS_MAX, HEAD_TIME, field, is_asked_as, read_head, write_all};
 use crate::local::Failure;
@@ -45,17 +45,17 @@ const OVERVIEW: u8 = 2;
 /// The loop's end: whether somebody wants a snapshot, and where it goes.
 pub(crate) struct Publisher {
     wanted: Arc<AtomicU8>,
-    snapshots: SyncSender<Box<Snapshot>>,
+    snapshots: SyncSender<Published>,
 }
 
 impl Publisher {
     /// Called in every turn: gives a snapshot to who waits for one; `snapshot` is told whether with an overview.
-    pub(crate) fn publish(&self, snapshot: impl FnOnce(bool) -> Snapshot) {
+    pub(crate) fn publish(&self, snapshot: impl FnOnce(bool) -> Published) {
         if self.wanted.load(Ordering::Relaxed) == NOTHING {
             return;
         }
         let wanted = self.wanted.swap(NOTHING, Ordering::Acquire);
-        match self.snapshots.try_send(Box::new(snapshot(wanted == OVERVIEW))) {
+        match self.snapshots.try_send(snapshot(wanted == OVERVIEW)) {
             // Who asked has given up, and will find a snapshot at its next try, which it throws away.
             Ok(()) | Err(TrySendError::Full(_)) => {}
             Err(TrySendError::Disconnected(_)) => {
@@ -126,13 +126,13 @@ struct Asker {
 }
 
 struct Snapshots {
-    arriving: Receiver<Box<Snapshot>>,
+    arriving: Receiver<Published>,
     /// The newest overview, as JSON, and when it was asked for.
     overview: Option<(Instant, Arc<str>)>,
 }
 
 impl Asker {
-    fn figures(&self) -> Option<Box<Snapshot>> {
+    fn figures(&self) -> Option<Published> {
         self.ask(&self.asked(), FIGURES)
     }
 
@@ -143,9 +143,13 @@ impl Asker {
         if let Some((_, text)) = asked.overview.as_ref().filter(|(at, _)| now.saturating_duration_since(*at) < OVERVIEW_LIFE) {
             return Some(Arc::clone(text));
         }
-        let mut snapshot = self.ask(&asked, OVERVIEW)?;
-        let overview = snapshot.overview.take()?;
-        let report = OverviewReport::new(&snapshot, overview);
+        let report = match self.ask(&asked, OVERVIEW)? {
+            Published::Core(mut snapshot) => {
+                let overview = snapshot.overview.take()?;
+                OverviewReport::new(&snapshot, overview)
+            }
+            Published::Standby(snapshot) => OverviewReport::of_standby(&snapshot),
+        };
         let report = if self.named { report } else { report.without_names() };
         let text: Arc<str> = serde_json::to_string(&report).ok()?.into();
         asked.overview = Some((now, Arc::clone(&text)));
@@ -156,7 +160,7 @@ impl Asker {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ask(&self, asked: &Snapshots, what: u8) -> Option<Box<Snapshot>> {
+    fn ask(&self, asked: &Snapshots, what: u8) -> Option<Published> {
         // What came too late for an earlier request is old.
         while asked.arriving.try_recv().is_ok() {}
         self.wanted.store(what, Ordering::Release);
@@ -249,14 +253,13 @@ fn connection(stream: &TcpStream, asker: &Asker) -> io::Result<()> {
         Some(head) => answer_to(&head, &asker.host),
         None => (HttpAnswer::Refused("431 Request Header Fields Too Large", "the head of the request is too long\n"), false),
     };
-    let stalled = (
-        "503 Service Unavailable",
-        PLAIN,
-        Body::from("the server's loop gives no figures: it stands by in its group, stands still, or has ended\n"),
-    );
+    let stalled = ("503 Service Unavailable", PLAIN, Body::from("the server's loop gives no figures: it stands still, or has ended\n"));
     let (status, kind, body) = match answer {
         HttpAnswer::Metrics => asker.figures().map_or(stalled, |snapshot| {
-            let mut all = families::all(&snapshot);
+            let mut all = match &snapshot {
+                Published::Core(snapshot) => families::all(snapshot),
+                Published::Standby(snapshot) => families::of_standby(snapshot),
+            };
             all.extend(process::families());
             ("200 OK", text::CONTENT_TYPE, text::write(&all).into())
         }),

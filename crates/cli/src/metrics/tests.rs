@@ -1,11 +1,13 @@
 //! The manual says what the code counts.
 
-use super::{Family, Snapshot, all, process, text};
+use super::families::of_standby;
+use super::{Family, Snapshot, StandbySnapshot, all, process, text};
 use cistern_driver::stats::Counts;
 use cistern_link::Instant;
 use cistern_server::{Config, Server};
 use cistern_store::CommitStats;
 use cistern_wire::StoreId;
+use serde_json::json;
 use std::collections::BTreeSet;
 
 const MANUAL: &str = include_str!("../../../../docs/operating.md");
@@ -19,11 +21,16 @@ fn the_page_of_metrics_is_made_from_them() {
         driver: Counts::default(),
         store: Some(CommitStats::default()),
         overview: None,
-        group: None,
+        group: Some(json!({ "number": 1, "serves": "a", "members": [{ "name": "a", "heard_ms": 5 }, { "name": "b" }] })),
     };
     let mut families = all(&snapshot);
+    let names_of = |families: &[Family]| families.iter().map(|family| family.name.clone()).collect::<BTreeSet<_>>();
+    let standby = of_standby(&StandbySnapshot { driver: Counts::default(), group: snapshot.group.clone().unwrap() });
+    assert!(names_of(&standby).is_subset(&names_of(&families)), "a standby tells a part of it");
+    let heard = standby.iter().find(|family| family.name == "cistern_group_heard_seconds").unwrap();
+    assert_eq!(heard.samples.iter().map(|sample| sample.labels[0].1.as_str()).collect::<Vec<_>>(), ["1"], "numbered, and never named");
     families.extend(process::families());
-    let names: BTreeSet<_> = families.iter().map(|family| family.name.clone()).collect();
+    let names = names_of(&families);
     assert_eq!(names.len(), families.len(), "a name is used once");
     let mut page = "# Metrics
 

@@ -28,8 +28,8 @@ use cistern_link::bugs::{self, Bug};
 use cistern_wire::limits::BATCH_MAX;
 use cistern_wire::{
     Ack, Attr, BatchFailed, Bytes8, Bytes16, CacheGrant, Failed, Field as _, Granted, Kind, Limit, Limited, List, ListLocks, ListRealms,
-    Lock, LockClass, LockId, LockRefused, LockRow, LockRows, LockWait, Message, ObjectId, Raw, Realm, Reply, RowState, SessionId, Stage,
-    Status, Terms, Want, Whose,
+    Lock, LockClass, LockId, LockRefused, LockRow, LockRows, LockWait, Message, ObjectId, Raw, Realm, Reply, RowState, ServerReport,
+    SessionId, Stage, Status, Terms, Want, Whose,
 };
 
 /// What a LIST_LOCKS reply has besides its rows.
@@ -444,8 +444,14 @@ impl Server {
 
     fn server_status(&mut self, call: Call, seen: &Seen) -> Run {
         let objects = self.namespace.objects(&self.store.view(seen));
-        let report = self.report(call.key, objects, millis(self.now.since(self.started)));
-        self.answer_with(&Reply::ServerReport(report), Repeatable::Reads)
+        let mut reply = self.scratch();
+        let members = self.group.as_ref().map_or_else(Vec::new, |group| {
+            let room = usize::from(call.limit).saturating_sub(Ack::around(self.form()) + Reply::KIND_LEN + ServerReport::MIN_LEN);
+            group.rows(self.now, room)
+        });
+        Reply::ServerReport(self.report(call.key, objects, millis(self.now.since(self.started)), &members)).put(&mut reply);
+        self.reply_buffer = reply;
+        Ok(Done::Reply(Repeatable::Reads))
     }
 
     pub(crate) fn answer_with(&mut self, reply: &Reply<'_>, repeatable: Repeatable) -> Run {

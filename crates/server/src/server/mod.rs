@@ -12,6 +12,7 @@ mod calls;
 mod delivery;
 mod durability;
 mod execute;
+mod group;
 mod handshake;
 mod idle;
 pub(crate) mod join_session;
@@ -51,6 +52,7 @@ use crate::requests::Tasks;
 use crate::scheduler::Scheduler;
 use crate::server::calls::Calls;
 use crate::server::durability::OnDurable;
+use crate::server::group::ServersGroup;
 use crate::server::idle::IdleSessions;
 use crate::server::join_session::ServerRoster;
 use crate::server::lifecycle::Pending;
@@ -155,6 +157,8 @@ pub struct Server {
     failure: Option<String>,
     /// Until when it may answer.
     tenure: Tenure,
+    /// The group in which it is elected, for displays.
+    group: Option<Box<ServersGroup>>,
     now: Instant,
     started: Instant,
     wall: Wall,
@@ -243,6 +247,7 @@ impl Server {
             phase: Phase::Starting,
             failure: None,
             tenure: Tenure::UNLIMITED,
+            group: None,
             now,
             started: now,
             wall: Wall { read_at: now, unix_ns },

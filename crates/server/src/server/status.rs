@@ -25,7 +25,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use cistern_link::Instant;
-use cistern_wire::{AgentId, Form, Handle, ServerReport, SessionId};
+use cistern_wire::{AgentId, Form, GroupMember, Handle, List, ServerReport, SessionId};
 use core::net::SocketAddr;
 use core::time::Duration;
 
@@ -298,7 +298,7 @@ impl Server {
     }
 
     /// The answer to SERVER_STATUS.
-    pub(crate) fn report(&self, asking: SessionKey, objects: u64, uptime_ms: u64) -> ServerReport {
+    pub(crate) fn report<'a>(&self, asking: SessionKey, objects: u64, uptime_ms: u64, members: &'a [GroupMember<'a>]) -> ServerReport<'a> {
         let (counts, locks) = (self.sessions.counts(), self.locks.counts());
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         ServerReport {
@@ -317,6 +317,8 @@ impl Server {
             delivery_failures: self.stats.failures,
             steals: self.stats.steals,
             drops: self.stats.drops_total(),
+            place: self.group.as_ref().map_or(0, |group| group.me + 1),
+            members: List::of(members),
         }
     }
 }

@@ -4,9 +4,10 @@ use crate::spec_reader::size;
 use crate::spec_text::{self, Entry, Spec};
 use cistern_wire::{
     Ask, Attr, CacheGrant, CancelOutcome, Claim, Direction, DropReason, Effect, EndReason, Entry as DirEntry, Expect, Fate, FieldInfo,
-    FormerClaim, FormerFate, Held, Holder, Item, ItemResult, JoinOutcome, Keep, Kind, Lane, LeaseRow, Limit, LockClass, LockId, LockRow,
-    LockWait, Mode, NackReason, ObjectKind, RealmRow, ReceiptAnswer, ReclaimItem, ReclaimedItem, RefuseReason, ReleaseItem, ReleasedItem,
-    RenameRule, ReplyKind, RowState, SessionFate, SetMask, Standing, Stated, Status, Terms, Want, Whose, XattrRule, limits,
+    FormerClaim, FormerFate, GroupMember, Held, Holder, Item, ItemResult, JoinOutcome, Keep, Kind, Lane, LeaseRow, Limit, LockClass,
+    LockId, LockRow, LockWait, Mode, NackReason, ObjectKind, RealmRow, ReceiptAnswer, ReclaimItem, ReclaimedItem, RefuseReason,
+    ReleaseItem, ReleasedItem, RenameRule, ReplyKind, RowState, SessionFate, SetMask, Standing, Stated, Status, Terms, Want, Whose,
+    XattrRule, limits,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -115,6 +116,7 @@ fn structures_have_the_fields_of_the_code() {
         ("LockRow", LockRow::FIELDS),
         ("RealmRow", RealmRow::FIELDS),
         ("LeaseRow", LeaseRow::FIELDS),
+        ("GroupMember", GroupMember::FIELDS),
         ("ReclaimItem", ReclaimItem::FIELDS),
         ("ReclaimedItem", ReclaimedItem::FIELDS),
         ("FormerClaim", FormerClaim::FIELDS),

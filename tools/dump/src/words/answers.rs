@@ -123,9 +123,10 @@ fn row(m: &LockRow<'_>) -> String {
     format!("{} {state} {} ({}, for {}{bound})", text(m.label.0), lock_name(m.lock), m.mode, millis(m.since_ms))
 }
 
-fn server(m: &ServerReport) -> String {
+fn server(m: &ServerReport<'_>) -> String {
+    let group = if m.place == 0 { String::new() } else { format!("; server {} of the {} of its group", m.place, m.members.len()) };
     format!(
-        "up for {}, incarnation {} of epoch {}: {} sessions, {} timing out, {} locks, {} waiting; {} delivery failures and {} steals so far",
+        "up for {}, incarnation {} of epoch {}: {} sessions, {} timing out, {} locks, {} waiting; {} delivery failures and {} steals so far{group}",
         micros(m.uptime_ms.saturating_mul(1_000)),
         m.incarnation,
         m.epoch,

@@ -7,8 +7,9 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_wire::{
-    AgentId, Attr, Bytes8, Bytes16, CacheGrant, Changed, Data, Done, Effect, Entry, Failed, Field, Generation, Kind, List, Listing,
-    LockRows, Message, ObjectId, ObjectKind, RenameRule, Reply, ServerReport, SetMask, Stated, Status, StoreId, Terms, Walked, Want,
+    AgentId, Attr, Bytes8, Bytes16, CacheGrant, Changed, Data, Done, Effect, Entry, Failed, Field, Generation, GroupMember, Kind, List,
+    Listing, LockRows, Message, ObjectId, ObjectKind, RenameRule, Reply, ServerReport, SetMask, Stated, Status, StoreId, Terms, Walked,
+    Want,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -447,7 +448,7 @@ impl Toy {
     }
 }
 
-fn report() -> ServerReport {
+fn report() -> ServerReport<'static> {
     ServerReport {
         store: StoreId::default(),
         epoch: 1,
@@ -464,5 +465,10 @@ fn report() -> ServerReport {
         delivery_failures: 0,
         steals: 0,
         drops: 0,
+        place: 2,
+        members: List::of(&[
+            GroupMember { name: Bytes8(b"a"), heard_ms: GroupMember::NOT_HEARD },
+            GroupMember { name: Bytes8(b"b"), heard_ms: 0 },
+        ]),
     }
 }

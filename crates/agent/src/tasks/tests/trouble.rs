@@ -6,6 +6,7 @@ use crate::api::{Command, OpError, Output, Submitted, Target};
 use crate::call::{Answer, TaskId};
 use crate::tasks::TASKS_MAX;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use cistern_wire::{
     Done, Failed, Fate, Kind, Limit, Limited, List, LockId, LockRow, LockRows, Message, ObjectId, Realm, RenameRule, Reply, Status, Whose,
     reply_samples,
@@ -235,6 +236,9 @@ fn a_ping_is_a_round_trip_to_the_application() {
     bench.now = bench.now.plus(Duration::from_micros(250));
     bench.pump();
     assert_eq!(bench.ended(op), Some(Ok(Output::Pong { round_trip: Duration::from_micros(250) })));
-    assert!(matches!(bench.run(Command::ServerStatus), Ok(Output::Server(report)) if report.uptime_ms == 7));
+    let Ok(Output::Server(report, group)) = bench.run(Command::ServerStatus) else { panic!("no report") };
+    let heard: Vec<_> = group.iter().map(|server| (&server.name[..], server.heard)).collect();
+    assert_eq!((report.uptime_ms, report.place), (7, 2));
+    assert_eq!(heard, [(&b"a"[..], None), (b"b", Some(Duration::ZERO))]);
     assert_eq!(bench.run(Command::ListLocks { target: Some(at("/d")) }), Ok(Output::Locks(alloc::vec![])));
 }

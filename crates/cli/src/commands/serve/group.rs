@@ -300,9 +300,12 @@ impl GroupServices {
     fn serve_core(&mut self, machine: &mut GroupServer, now: Instant) -> Result<(), Failure> {
         let view = GroupMoment::of(machine, now);
         let Self { guests, member, troubles, backing, .. } = self;
-        let (Some(core), node) = machine.parts() else { return Ok(()) };
-        let Some((_, backing)) = backing else { return Ok(()) };
+        let (core, node) = machine.parts();
         let group = || view.shown(node, now, &member.list, troubles);
+        let (Some(core), Some((_, backing))) = (core, backing) else {
+            guests.stand_by(&group);
+            return Ok(());
+        };
         guests.after_turn(core, backing, Some(&group), now)?;
         if let Some(failure) = backing.failure(core) {
             log::error!("this server stops serving: {}", failure.message);

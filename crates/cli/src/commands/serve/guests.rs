@@ -12,7 +12,7 @@ use super::revoked::RevokedLog;
 use super::sealing::{KeysInForce, Sealing};
 use crate::execute::{EXIT_IN_USE, EXIT_SOFTWARE, EXIT_STORE};
 use crate::local::Failure;
-use crate::metrics::{Publisher, Snapshot};
+use crate::metrics::{Published, Publisher, Snapshot, StandbySnapshot};
 use cistern_credentials::ServerKeys;
 use cistern_driver::{Clock, Handle, Registry, Stats, Token, seed};
 use cistern_link::Instant;
@@ -124,15 +124,24 @@ impl ServerGuests {
         self.revoked.unite_once(server)?;
         self.operators.tell(server, now, &mut self.revoked);
         if let Some(publisher) = &self.publisher {
-            publisher.publish(|with_overview| Snapshot {
-                figures: server.figures(now),
-                driver: self.stats.read(),
-                store: backing.store.stats(),
-                overview: with_overview.then(|| server.overview(now)),
-                group: group.filter(|_| with_overview).map(|group| group()),
+            publisher.publish(|with_overview| {
+                Published::Core(Box::new(Snapshot {
+                    figures: server.figures(now),
+                    driver: self.stats.read(),
+                    store: backing.store.stats(),
+                    overview: with_overview.then(|| server.overview(now)),
+                    group: group.map(|group| group()),
+                }))
             });
         }
         Ok(())
+    }
+
+    /// Serves who asks for figures in a turn of a server that has no core.
+    pub(super) fn stand_by(&self, group: GroupView<'_>) {
+        if let Some(publisher) = &self.publisher {
+            publisher.publish(|_| Published::Standby(Box::new(StandbySnapshot { driver: self.stats.read(), group: group() })));
+        }
     }
 
     /// Tells where the server is found, once.

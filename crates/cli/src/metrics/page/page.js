@@ -101,11 +101,14 @@ function fill(line, row, columns) {
 const standingClass = (standing) => (standing === "good" ? "good" : standing === "timing out" ? "warn" : "bad");
 
 function showHead(o) {
-  setText($("who"), `${o.who} · version ${o.version} · up ${span(o.uptime_ms)} · lease τ ${span(o.lease_ms)}`);
+  const isStandby = o.state === "standby";
+  const more = isStandby ? `lease of the group ${span(o.lease_ms)}` : `up ${span(o.uptime_ms)} · lease τ ${span(o.lease_ms)}`;
+  setText($("who"), `${o.who} · version ${o.version} · ${more}`);
   const good = o.state === "serving";
-  const text = o.state === "grace" ? `grace: no locks are granted for up to ${span(o.grace_left_ms)}` : name(o.state);
+  const standby = o.group && o.group.serves ? `stands by: ${o.group.serves} serves` : "stands by: no server of the group serves";
+  const text = isStandby ? standby : o.state === "grace" ? `grace: no locks are granted for up to ${span(o.grace_left_ms)}` : name(o.state);
   setText($("state"), good && !o.room ? "serving, but its store has no room" : text);
-  setClass($("state"), "badge " + (good ? (o.room ? "good" : "bad") : o.state === "grace" || o.state === "starting" ? "warn" : "bad"));
+  setClass($("state"), "badge " + (good ? (o.room ? "good" : "bad") : isStandby || o.state === "grace" || o.state === "starting" ? "warn" : "bad"));
   $("names").hidden = o.named;
 }
 

@@ -1,10 +1,12 @@
 //! A server of a group: what its lease of the group allows, and what comes after it.
 
-use super::world::{Peer, STORE, World, create, lock, ms};
+use super::world::{LIMIT, Peer, STORE, World, create, lock, ms};
 use crate::store::tests::disk::Disk;
 use crate::{Config, Server};
+use alloc::vec;
+use alloc::vec::Vec;
 use cistern_link::{Instant, Machine as _};
-use cistern_wire::{Alive, KeepAlive, LockWait, Message, Want};
+use cistern_wire::{Alive, GroupMember, KeepAlive, LockWait, Message, Reply, ServerStatus, Want};
 use core::mem;
 use core::time::Duration;
 
@@ -139,4 +141,22 @@ fn grace_lasts_whole_from_the_grant_of_the_lease_of_the_group_at_each_take_over(
         world.forget_calls();
         assert_eq!(left(&world).is_some(), passed < wait);
     }
+}
+
+#[test]
+fn report_tells_of_as_many_servers_of_the_group_as_fit() {
+    let mut world = elected(Config::default());
+    let mut peer = world.open(1);
+    let names: Vec<Vec<u8>> = (b'a'..b'p').map(|letter| vec![letter; 250]).collect();
+    let other = Server::new(world.now, 0, STORE, Config::default(), [9; 32]).unwrap();
+    world.server = mem::replace(&mut world.server, other).in_group(1, names);
+    world.server.group_heard(vec![Some(world.now), None]);
+    world.tick(ms(40));
+    let ask = peer.ask_only();
+    world.send(&mut peer, &[ServerStatus { ask }.into()]);
+    let got = world.got_one(&peer);
+    let Reply::ServerReport(report) = got.reply() else { panic!("{got:?}") };
+    let told: Vec<_> = report.members.iter().map(|member| (member.name.0[0], member.heard_ms)).collect();
+    assert_eq!((report.place, told), (2, vec![(b'a', 40), (b'b', 0), (b'c', GroupMember::NOT_HEARD), (b'd', GroupMember::NOT_HEARD)]));
+    assert!(got.datagram <= usize::from(LIMIT));
 }
