@@ -102,6 +102,12 @@ fn a_host_that_runs_a_command_is_evicted_from_elsewhere() {
         let mut rows = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         rows.find(|row| row["locks"] != 0).map(|row| row["agent"].as_str().unwrap().to_owned())
     });
+    // Who opens no file hears of none.
+    let top = sealed.operator(&["top", "--once"]).output().unwrap();
+    assert!(top.status.success(), "{}", said(&top));
+    let socket = sealed.server.ready["control"].as_str().unwrap();
+    let (elsewhere, on_its_host) = (said(&top), said(&sealed.plain(&["top", "--once", "--control", socket]).output().unwrap()));
+    assert!(on_its_host.contains("/f") && !elsewhere.contains("/f") && elsewhere.contains("shown on the server's host"), "{elsewhere}");
     let told = sealed.operates(&["evict", &agent]);
     assert!(told.contains(&agent) && told.contains("is evicted"), "{told}");
     assert!(!held.wait().unwrap().success());

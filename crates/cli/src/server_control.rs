@@ -218,6 +218,8 @@ pub(crate) struct Beside<'a> {
     pub(crate) store: Option<CommitStats>,
     /// What there is to say of its group, if it has one.
     pub(crate) group: Option<&'a dyn Fn() -> Value>,
+    /// Whether who asks is on the server's host, and may open its files anyway.
+    pub(crate) is_local: bool,
 }
 
 /// Answers one line; called by the server's loop.
@@ -238,7 +240,10 @@ pub(crate) fn answer(server: &mut Server, now: Instant, beside: &Beside<'_>, lin
         Ok(ControlRequest::Overview {}) => {
             let (figures, group) = (server.figures(now), beside.group.map(|group| group()));
             let snapshot = Snapshot { figures, driver: *beside.driver, store: beside.store, overview: None, group };
-            Ok(json!(OverviewReport::new(&snapshot, server.overview(now))))
+            let report = OverviewReport::new(&snapshot, server.overview(now));
+            //= wire-spec.md#11-9-realms-and-rights
+            //# Being an operator lets a principal read nothing: no answer to ADMIN shows contents, names or locks of objects.
+            Ok(json!(if beside.is_local { report } else { report.without_objects() }))
         }
         Ok(ControlRequest::Backup { .. } | ControlRequest::HandOver { .. } | ControlRequest::Settings {}) => {
             Err(Failure::usage("this is not answered here"))

@@ -27,7 +27,7 @@ On a terminal the screen is redrawn until `q` or Ctrl-C; elsewhere, and with --o
 the first rows: sessions that fail, then those that wait, then those that hold locks; locks that somebody waits for before others. All of them: \
 `cistern admin sessions`, `cistern locks`.
 
-It takes what an operator takes: the server's control socket on its host, or an operator's key from anywhere.
+It takes what an operator takes: the server's control socket on its host, or an operator's key from anywhere, for which locks and demands are left out: they take rights.
 
 Examples:
   cistern top

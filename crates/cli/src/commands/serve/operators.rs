@@ -233,7 +233,8 @@ fn answered(
     if server_control::settings_wanted(line) {
         return Some(json!({ "ok": around.in_force.rows() }).to_string());
     }
-    let beside = Beside { driver: &around.stats.read(), store: core.store.stats(), group: around.group };
+    let is_local = matches!(asked, AskedBy::Control(_));
+    let beside = Beside { driver: &around.stats.read(), store: core.store.stats(), group: around.group, is_local };
     later(server_control::answer(core.server, around.now, &beside, line), asked, changes)
 }
 

@@ -221,7 +221,13 @@ fn locks(report: &OverviewReport) -> Section {
         let waiting = lock.users.iter().filter(|user| user.state == "waits").count();
         more += lock.waiters.saturating_sub(waiting) + usize::from(lock.more_holders);
     }
-    Section { title: format!("Advisory locks of {} files", report.locks.len()), rows, more, shown: usize::MAX }
+    let is_hidden = report.locks.is_empty() && report.totals.locks > 0;
+    let title = if is_hidden {
+        "Advisory locks are shown on the server's host".to_owned()
+    } else {
+        format!("Advisory locks of {} files", report.locks.len())
+    };
+    Section { title, rows, more, shown: usize::MAX }
 }
 
 fn lock_user(file: String, user: &LockRow) -> Vec<String> {
