@@ -381,7 +381,9 @@ fn find_agent(rows: &[SessionRow], whom: &str) -> Result<AgentId, Failure> {
     let has_id = |row: &SessionRow| row.agent.to_string() == lower;
     let has_label = |row: &SessionRow| *row.label == *whom.as_bytes();
     let begins = |row: &SessionRow| row.agent.to_string().starts_with(&lower) || row.label.starts_with(whom.as_bytes());
-    let ways: [&dyn Fn(&SessionRow) -> bool; 3] = [&has_id, &has_label, &begins];
+    // A label that is the beginning of somebody's id would keep an operator from that one.
+    let may_be = |row: &SessionRow| has_label(row) || row.agent.to_string().starts_with(&lower);
+    let ways: [&dyn Fn(&SessionRow) -> bool; 3] = [&has_id, &may_be, &begins];
     let found = ways.iter().map(|is_meant| rows.iter().filter(|row| is_meant(row)).collect::<Vec<_>>());
     let mut meant = found.into_iter().find(|rows| !rows.is_empty() && !whom.is_empty()).unwrap_or_default();
     meant.sort_by_key(|row| row.agent);
@@ -448,6 +450,12 @@ mod tests {
         let rows = [row(0xab, &cd), row(0xcd, &ab)];
         assert_eq!(find_agent(&rows, &ab).unwrap(), AgentId([0xab; 16]));
         assert_eq!(find_agent(&rows, &cd).unwrap(), AgentId([0xcd; 16]));
+    }
+
+    #[test]
+    fn nobody_is_spared_because_another_has_the_beginning_of_his_id_for_a_label() {
+        let rows = [row(0xab, "web"), row(0xcd, "abab")];
+        assert_eq!(find_agent(&rows, "abab").unwrap_err().code, "AMBIGUOUS");
     }
 
     #[test]
