@@ -7,7 +7,7 @@ use crate::cluster_file::{read_cluster, replace_cluster, write_cluster};
 use crate::error::{CredentialError, Problem};
 use crate::key_file::{make_key, read_key};
 use crate::{CLUSTER_FILE, HOST_KEY};
-use cistern_capture::private::{Others, sync_directory};
+use cistern_capture::private::{self, Others, sync_directory};
 use cistern_seal::SecretKey;
 use cistern_seal::key::Role;
 use cistern_trust::{Fingerprint, Offered, Pinned};
@@ -15,7 +15,7 @@ use rustix::process::geteuid;
 use std::env;
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -160,7 +160,7 @@ impl Place {
 /// Keeps other processes from changing what they read before: of two rosters the older one could stay. The lock is on a file that only its
 /// owner can open, for anybody could keep one on the directory.
 fn alone(cluster: &Path) -> Result<Option<File>, CredentialError> {
-    let opened = File::options().create(true).append(true).mode(0o600).open(cluster.with_extension("lock"));
+    let opened = private::open(&cluster.with_extension("lock"));
     // Where it cannot be made, `cluster.toml` can neither, and says so.
     let Ok(file) = opened else { return Ok(None) };
     for _ in 0..TRIES {

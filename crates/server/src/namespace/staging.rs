@@ -15,8 +15,10 @@ use cistern_link::Instant;
 use cistern_wire::limits::CONTENT_MAX;
 use cistern_wire::{Limit, Limited, SessionId, Status, Whose};
 
-/// Most gaps between the pieces of one stage: of 1 MiB in datagrams of the smallest size every second one lost, and as much again.
-const RANGES_MAX: usize = 4_096;
+/// Bytes of a stage for each range in it, which takes 16 itself: of pieces as small as this every second one is lost.
+const RANGE_BYTES: usize = 256;
+/// Ranges that any stage may have.
+const RANGES_MIN: usize = 8;
 
 /// Bytes that every owner may stage.
 const RESERVE: usize = 64 << 10;
@@ -81,7 +83,7 @@ impl Stages {
         if known.is_some_and(|staged| staged.total != total) {
             return Err(Status::EINVAL);
         }
-        if known.is_some_and(|staged| staged.arrived.len() >= RANGES_MAX) {
+        if known.is_some_and(|staged| staged.arrived.len() >= RANGES_MIN + staged.bytes.len() / RANGE_BYTES) {
             return Err(Status::BUSY);
         }
         //= wire-spec.md#11-5-caching-and-metadata
@@ -357,13 +359,16 @@ mod tests {
     }
 
     #[test]
-    fn pieces_with_too_many_gaps_are_refused() {
-        let mut s = stages();
-        let mut offset = 0;
-        while s.piece(START, by(A), 1, (100_000, offset), b"a").is_ok() {
-            offset += 2;
-        }
-        assert_eq!(offset as usize, 2 * RANGES_MAX);
+    fn pieces_with_so_many_gaps_that_these_take_memory_are_refused() {
+        let with = |piece: &[u8]| {
+            let (mut s, mut offset) = (stages(), 0);
+            while s.piece(START, by(A), 1, (4_096, offset), piece).is_ok() {
+                offset += 2 * u32::try_from(piece.len()).unwrap();
+            }
+            offset
+        };
+        assert_eq!(with(b"a"), 16);
+        assert_eq!(with(&[b'a'; RANGE_BYTES]), 4_096, "every second one of them may be lost");
     }
 
     proptest! {

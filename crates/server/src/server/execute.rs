@@ -250,10 +250,11 @@ impl Server {
             Turn::Waiting => return Err(Blocked::Turn.into()),
             Turn::Busy => return Err(Status::BUSY.into()),
         }
-        // Once, however often it runs.
-        scheduler.charge(call.flow, prices::stored(data.iter().map(|data| data.len()).sum()));
         let changes_something = !plan.affected().is_empty();
-        let applied = plan.commit(&mut store.view(seen));
+        let mut view = store.view(seen);
+        let applied = plan.commit(&mut view);
+        // What the disk is given, which may be a whole block for the sake of a byte.
+        scheduler.charge(call.flow, prices::stored(view.contents_written()));
         // Its turn ends, then the requester is granted what it wants, then it is answered.
         locks.leave(call.id);
         let changes = note_changes(&applied, session, ephemerals, watches, locks, sessions, config.presence);
@@ -355,7 +356,7 @@ impl Server {
 
     /// A duplicate of a request that was answered QUEUED: the same answer, with what is known now. Its outcome is a notice.
     pub(crate) fn queued_again(&mut self, origin: MessageCx, nonce: u64, message: &Message<'_>) {
-        let MessageCx { key, slot, flow, packet: echo, .. } = origin;
+        let MessageCx { key, slot, flow, who, packet: echo } = origin;
         let Message::Lock(lock) = message else {
             debug_assert!(false, "only lock requests are queued");
             return;
@@ -379,8 +380,13 @@ impl Server {
             // What it was granted is given back already, perhaps unseen: whoever asks still must hear of an end.
             self.tell_over(key, nonce, lock);
         }
-        let holder = self.locks.holder_info(lock, slot);
-        self.queued(key, nonce, echo, lock, u32::try_from(ahead).unwrap_or(u32::MAX), holder);
+        //= wire-spec.md#11-9-realms-and-rights
+        //# A copy of a queued LOCK that its rights no longer allow is told of no holder, and of nobody ahead.
+        let (seen, asker) = (Seen::default(), self.principals.asker(who));
+        let is_told = self.namespace.permitted(&self.store.view(&seen), lock.object, asker, Rights::LOCK).is_ok();
+        let holder = self.locks.holder_info(lock, slot).filter(|_| is_told);
+        let ahead = if is_told { u32::try_from(ahead).unwrap_or(u32::MAX) } else { 0 };
+        self.queued(key, nonce, echo, lock, ahead, holder);
     }
 
     /// Somebody began to wait for an advisory lock: each of its holders is probed in time (section 11.3).

@@ -178,7 +178,7 @@ impl Server {
     /// # Errors
     /// [`NotJoined`]: it is not registered, and nothing is spent.
     pub(crate) fn join_key(&mut self, id: InviteId, key: [u8; 32], from: IpAddr) -> Result<Joined, NotJoined> {
-        self.tend_invites();
+        self.good_invite(id);
         //= docs/sealed.md#joining-rosters
         //# The same key MUST be answered alike again until the invite expires; another key MUST NOT be registered beyond the uses of the
         //# invite.

@@ -72,11 +72,13 @@ impl Seen {
 pub struct View<'a> {
     cache: &'a mut StoreCache,
     seen: &'a Seen,
+    /// Bytes of contents and extended attributes that were written.
+    contents: usize,
 }
 
 impl<'a> View<'a> {
     pub(super) const fn new(cache: &'a mut StoreCache, seen: &'a Seen) -> Self {
-        Self { cache, seen }
+        Self { cache, seen, contents: 0 }
     }
 
     /// An object's record; `None`: there is no such object.
@@ -247,13 +249,21 @@ impl View<'_> {
     /// `None`: it is all zeros from now on.
     pub(crate) fn put_block(&mut self, id: ObjectId, n: u32, bytes: Option<Bytes>) {
         self.wrote();
+        self.contents += bytes.as_ref().map_or(0, Bytes::len);
         self.cache.write_block(id, n, bytes);
     }
 
     /// `None`: it has none from now on.
     pub(crate) fn put_xattrs(&mut self, id: ObjectId, record: Option<XattrRecord>) {
         self.wrote();
-        self.cache.write_block(id, XATTRS, record.map(XattrRecord::into_bytes));
+        let bytes = record.map(XattrRecord::into_bytes);
+        self.contents += bytes.as_ref().map_or(0, Bytes::len);
+        self.cache.write_block(id, XATTRS, bytes);
+    }
+
+    /// Bytes of blocks and extended attributes that were written.
+    pub(crate) const fn contents_written(&self) -> usize {
+        self.contents
     }
 
     pub(crate) fn set_counter(&mut self, counter: Counter, value: u64) {

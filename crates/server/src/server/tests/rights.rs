@@ -519,3 +519,31 @@ fn what_was_revoked_elsewhere_is_so_before_the_first_answer() {
         again.crash();
     }
 }
+
+/// What it waits for has a holder, of whom it hears as long as it may wait.
+#[test]
+fn a_copy_of_a_queued_lock_tells_nothing_when_its_right_is_gone() {
+    let mut world = World::new();
+    let mut holder = world.open(1);
+    let file = world.create(&mut holder, "f").object;
+    let who = world.principal("web", &[(Realm::TREE, "rl")]);
+    let mut waiter = world.open_as(2, who);
+    world.lock(&mut holder, file);
+    let ask = waiter.ask();
+    let told = |world: &mut World, waiter: &mut Peer| {
+        world.send(waiter, &[lock(ask, file, LockWait::Queue).into()]);
+        let queued = world.got(waiter).iter().find_map(|got| match got.message() {
+            Message::Queued(queued) => Some((queued.ahead, queued.holder.handle, queued.holder.label.0.to_vec())),
+            _ => None,
+        });
+        queued.expect("it is answered QUEUED")
+    };
+    let first = told(&mut world, &mut waiter);
+    drop(world.got(&holder));
+    assert_ne!((first.1.0, first.2.len()), (0, 0), "{first:?}");
+    world.grant(who, Realm::TREE, "");
+    drop(world.got(&waiter));
+    world.send(&mut waiter, &[Receipt { seq: 1, answer: ReceiptAnswer::Received }.into()]);
+    let (ahead, handle, label) = told(&mut world, &mut waiter);
+    assert_eq!((ahead, handle.0, label), (0, 0, Vec::new()));
+}

@@ -3,11 +3,12 @@
 use super::world::{Peer, World};
 use crate::Config;
 use crate::config::{PresenceLimits, StageLimits};
+use crate::scheduler::prices;
 use alloc::vec::Vec;
 use cistern_link::Path;
 use cistern_wire::{
     Bytes16, Claim, EndReason, EndSession, KeepAlive, Limit, Limited, Message, PathResponse, RefuseReason, Reply, SessionFate, Stage,
-    Watch, Whose,
+    Terms, Watch, Whose, Write,
 };
 use core::net::SocketAddr;
 
@@ -122,4 +123,24 @@ fn watch_that_is_there_is_made_again_whatever_its_owner_has() {
     let Limited { limit, whose, used, bound, retry_ms, .. } = watch(&mut first, files[watched]).expect("its share");
     assert_eq!((limit, whose, used, bound, retry_ms), (Limit::Watches, Whose::Host, watched as u64, watched as u64, 0));
     assert_eq!(watch(&mut first, files[0]), None);
+}
+
+#[test]
+fn a_byte_in_a_full_block_is_charged_as_the_block_that_is_written() {
+    let mut world = World::new();
+    let mut peer = world.open(1);
+    let file = world.create(&mut peer, "f").object;
+    let charged = |world: &mut World, peer: &mut Peer, offset: u64, data: &[u8]| {
+        let before = world.server.figures(world.now).work.charged_ns;
+        let ask = peer.ask_only();
+        world.send(peer, &[Write { ask, object: file, offset, truncate: false, stage: 0, data: Bytes16(data), terms: Terms::NONE }.into()]);
+        assert!(matches!(world.got_one(peer).reply(), Reply::Changed(_)));
+        world.server.figures(world.now).work.charged_ns - before
+    };
+    let alone = charged(&mut world, &mut peer, 0, b"x");
+    for n in 0..65 {
+        charged(&mut world, &mut peer, n * 1_000, &[7; 1_000]);
+    }
+    let in_a_block = charged(&mut world, &mut peer, 5, b"x");
+    assert!(in_a_block >= alone + u64::from(prices::stored(60_000)), "{in_a_block} after {alone}");
 }
