@@ -167,6 +167,65 @@ fn in_a_rolling_restart_no_command_is_stopped() {
 }
 
 #[test]
+fn a_server_is_added_and_the_one_that_served_is_removed_while_commands_run() {
+    let Some(etcds) = Etcds::start(3, &[]) else { return };
+    // Long leases: who serves must go on, and each of three take-overs end in time, also on a busy machine.
+    let mut group = ServerGroup::sealed_with_a_spare(&etcds, 3, &["--lease", "60s", "--group-lease", "2s"]);
+    let (first, spare) = (group.serving(&[]), 3);
+    (0..3).for_each(|server| group.takes_part(server));
+    let mut holders: Vec<(GroupHolder, u64)> = (0..4)
+        .map(|host| {
+            let mut holder = group.holder(&format!("/job-{host}"));
+            let token = holder.goes_on();
+            (holder, token)
+        })
+        .collect();
+    let named = group.names().to_vec();
+    let change = |group: &ServerGroup, server: usize, change: &str, of: usize| {
+        let done = admin(group, server, &[change, &named[of]]);
+        (done.status.code(), said(&done))
+    };
+    // Who was started before it was added has no part in anything.
+    group.start_server(spare);
+    eventually("the new one knows that it is none of them", || group.status(spare)["group"]["outside_of"].as_str().map(|_| ()));
+    let standby = (first + 1) % 3;
+    for (server, changed, of, code, word) in [
+        (standby, "add-server", spare, 1, "stands by"),
+        (first, "remove-server", spare, 2, "no member"),
+        (first, "add-server", standby, 2, "is one of the servers"),
+        (first, "remove-server", first, 2, "hand-over"),
+    ] {
+        let (status, said) = change(&group, server, changed, of);
+        assert!(status == Some(code) && said.contains(word), "{changed}: {said}");
+    }
+    let (status, said) = change(&group, first, "add-server", spare);
+    assert!(status == Some(0) && said.contains("list number 2") && said.contains(&named[spare]), "{said}");
+    eventually("all have the list", || (0..4).all(|server| group.status(server)["group"]["number"] == 2).then_some(()));
+    assert!(group.serves(first), "it went on");
+    eventually("it hands over to the new one", || {
+        admin(&group, first, &["hand-over", "--to", &named[spare]]).status.success().then_some(())
+    });
+    let second = group.serving(&[first]);
+    eventually("the one that served is removed", || (change(&group, second, "remove-server", first).0 == Some(0)).then_some(()));
+    eventually("that one knows", || group.status(first)["group"]["outside_of"].as_str().map(|_| ()));
+    assert_eq!(group.end(first), Some(0));
+    // Who starts as before, by a list of which one was removed, goes by that of the store.
+    assert_eq!(group.end(standby), Some(0));
+    group.start_server(standby);
+    group.takes_part(standby);
+    eventually("it has the list", || (group.status(standby)["group"]["number"] == 3).then_some(()));
+    assert!(!group.status(standby)["group"]["group"].as_str().unwrap().contains(&named[first]));
+    let second = group.serving(&[first]);
+    group.kill(second);
+    group.serving(&[first, second]);
+    for (holder, token) in &mut holders {
+        assert_eq!(holder.goes_on(), *token);
+    }
+    group.ok(&["lock", "/other", "--wait", "30s", "--", "true"]);
+    assert!(!group.ok(&["status"]).contains(&named[first]), "who was removed is not shown");
+}
+
+#[test]
 fn without_a_quorum_of_etcd_who_serves_goes_on_and_nobody_takes_over() {
     let Some(mut etcds) = Etcds::start(3, &[]) else { return };
     let mut group = ServerGroup::start(&etcds, 3, &LEASE);

@@ -19,9 +19,10 @@ use std::process::Command;
 const DOCUMENT_TIME: &str = "400";
 
 /// Examples of help that cannot run as they are, and why.
-const NOT_RUN: [(&str, &str); 14] = [
+const NOT_RUN: [(&str, &str); 15] = [
     ("--server meta-1", "is a host of somebody else's"),
     ("admin hand-over", "needs a group of servers"),
+    ("-server d.example.net", "needs a group of servers"),
     ("--group a:7312", "needs three hosts"),
     ("--if-version 7", "names a version of a file of the reader's"),
     ("cistern demo", "has a test of its own"),

@@ -9,14 +9,14 @@ mod resolve;
 mod troubles;
 
 pub(crate) use report::member_rows;
-pub(crate) use resolve::{Found, look_for_others};
+pub(crate) use resolve::{Found, LookFor, look_for_others};
 pub(crate) use troubles::Troubles;
 
 use crate::execute::EXIT_FAILED;
 use crate::local::Failure;
 use crate::places;
 use cistern_driver::{Address, DEFAULT_PORT, PortOptions, UdpPort, seed};
-use cistern_flease::{Header, MEMBERS_MAX};
+use cistern_flease::{Header, MEMBERS_MAX, MemberSet};
 use cistern_seal::key::Role;
 use cistern_seal::{GroupSealer, PublicKey, SecretKey};
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
@@ -31,10 +31,15 @@ pub(crate) const PEER_PORT: u16 = 7312;
 /// Longest file of members.
 const FILE_MAX: usize = 64 << 10;
 
+/// Begins the name of a server that was removed, in the list that the store has: the others keep their places.
+const REMOVED: char = '-';
+
 /// Members in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GroupList {
     members: Vec<Address>,
+    /// Places whose members were removed.
+    removed: MemberSet,
     /// One for each member, or none.
     keys: Vec<PublicKey>,
     /// The port of members whose names have none.
@@ -62,6 +67,68 @@ impl GroupList {
             true => Ok(list),
             false => Err("the keys of servers are those of the cluster's roster: leave them out of the list".to_owned()),
         }
+    }
+
+    /// Reads the list that the store of a group of servers has.
+    ///
+    /// # Errors
+    /// It is of another version.
+    pub(crate) fn of_store(text: &str) -> Result<Self, String> {
+        let names: Vec<&str> = text.split(',').collect();
+        let mut list = Self::of(names.iter().map(|name| name.trim_start_matches(REMOVED)), DEFAULT_PORT)?;
+        let removed = (0..MEMBERS_MAX).zip(names).filter(|(_, name)| name.starts_with(REMOVED));
+        removed.for_each(|(place, _)| list.removed.insert(place));
+        Ok(list)
+    }
+
+    /// As [`Self::of_store`] reads it.
+    pub(crate) fn to_store(&self) -> String {
+        let named = |(place, member): (u8, &Address)| match self.removed.contains(place) {
+            true => format!("{REMOVED}{member}"),
+            false => member.to_string(),
+        };
+        (0..).zip(&self.members).map(named).collect::<Vec<_>>().join(",")
+    }
+
+    /// With one more server: at its former place, else at that of one that was removed, else at the end.
+    ///
+    /// # Errors
+    /// It is in it, or there is no room.
+    pub(crate) fn with(&self, named: &Address) -> Result<Self, Failure> {
+        let mut list = self.clone();
+        let named = named.with_port(self.port);
+        if self.present().any(|(_, member)| *member == named) {
+            return Err(Failure::usage(format!("{named} is one of the servers {self}")));
+        }
+        let former = self.members.iter().position(|member| *member == named);
+        match former.or_else(|| self.removed.iter().next().map(usize::from)) {
+            Some(place) => {
+                list.members[place] = named;
+                list.removed = self.removed.without(MemberSet::one(u8::try_from(place).expect("members are few")));
+            }
+            None if self.members.len() < usize::from(MEMBERS_MAX) => list.members.push(named),
+            None => return Err(Failure::usage(format!("a group has {MEMBERS_MAX} servers at most"))),
+        }
+        Ok(list)
+    }
+
+    /// Without one of the servers.
+    ///
+    /// # Errors
+    /// It is not in it, or the only one.
+    pub(crate) fn without(&self, named: &Address) -> Result<Self, Failure> {
+        let place = self.place_of(named)?;
+        if self.present().count() == 1 {
+            return Err(Failure::usage(format!("{named} is the only server")));
+        }
+        let mut list = self.clone();
+        list.removed.insert(place);
+        Ok(list)
+    }
+
+    /// The members that were not removed, and their places.
+    pub(crate) fn present(&self) -> impl Iterator<Item = (u8, &Address)> {
+        (0..).zip(&self.members).filter(|(place, _)| !self.removed.contains(*place))
     }
 
     fn parse_with(text: &str, port: u16) -> Result<Self, String> {
@@ -97,7 +164,7 @@ impl GroupList {
         if !keys.is_empty() && keys.len() != members.len() {
             return Err(format!("{} of {} members have a key: all have one, or none has", keys.len(), members.len()));
         }
-        Ok(Self { members, keys, port })
+        Ok(Self { members, removed: MemberSet::default(), keys, port })
     }
 
     /// The members' keys, in their order; none: the list has no keys.
@@ -110,14 +177,18 @@ impl GroupList {
         self.port
     }
 
-    /// The members.
+    /// The members by place, those that were removed too.
     pub(crate) fn members(&self) -> &[Address] {
         &self.members
     }
 
-    /// The members' names as their datagrams vouch for them.
+    /// The members' names by place, as their datagrams vouch for them; empty ones of those that were removed.
     pub(crate) fn names(&self) -> Vec<Vec<u8>> {
-        self.members.iter().map(|member| member.to_string().into_bytes()).collect()
+        let named = |(place, member): (u8, &Address)| match self.removed.contains(place) {
+            true => Vec::new(),
+            false => member.to_string().into_bytes(),
+        };
+        (0..).zip(&self.members).map(named).collect()
     }
 
     /// The place of a member in the list.
@@ -125,9 +196,8 @@ impl GroupList {
     /// # Errors
     /// It is not in it.
     pub(crate) fn place_of(&self, named: &Address) -> Result<u8, Failure> {
-        let found = self.members.iter().position(|member| member.with_port(self.port) == named.with_port(self.port));
-        let found = found.ok_or_else(|| Failure::usage(format!("{named}: no member of the group {self}")))?;
-        Ok(u8::try_from(found).expect("members are few"))
+        let found = self.present().find(|(_, member)| member.with_port(self.port) == named.with_port(self.port));
+        found.map(|(place, _)| place).ok_or_else(|| Failure::usage(format!("{named}: no member of the group {self}")))
     }
 
     /// The place of the one member whose address is this host's.
@@ -209,7 +279,7 @@ fn own_addresses() -> BTreeSet<IpAddr> {
 
 impl fmt::Display for GroupList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.members.iter().enumerate().try_for_each(|(place, member)| match place {
+        self.present().enumerate().try_for_each(|(nth, (_, member))| match nth {
             0 => write!(f, "{member}"),
             _ => write!(f, ",{member}"),
         })
@@ -236,6 +306,24 @@ mod tests {
         assert_eq!((sealed.to_string().as_str(), sealed.keys(), list.keys()), ("a:7312,b", &[key(1), key(2)][..], &[][..]));
         std::fs::write(&file, format!("a:7312 {}\nb\n", key(1).to_text(Role::Agent))).unwrap();
         assert!(GroupList::parse(file.to_str().unwrap()).unwrap_err().contains("1 of 2 members have a key"));
+    }
+
+    #[test]
+    fn servers_keep_their_places_when_one_is_removed_or_added() {
+        let list = GroupList::of_servers("a,b,c").unwrap();
+        let named = |name: &str| name.parse::<Address>().unwrap();
+        let without = list.without(&named("a")).unwrap();
+        assert_eq!((without.to_store().as_str(), without.to_string().as_str()), ("-a:7311,b:7311,c:7311", "b:7311,c:7311"));
+        assert_eq!(GroupList::of_store(&without.to_store()), Ok(without.clone()));
+        assert_eq!(without.names()[0], b"");
+        assert_eq!((without.place_of(&named("c:7311")).unwrap(), without.place_of(&named("a")).is_err()), (2, true));
+        assert_eq!(without.with(&named("d")).unwrap().to_store(), "d:7311,b:7311,c:7311");
+        assert_eq!(without.with(&named("a")).unwrap(), list);
+        let two = without.without(&named("b")).unwrap();
+        assert_eq!(two.with(&named("b")).unwrap(), without, "at its former place");
+        assert!(two.without(&named("c")).unwrap_err().message.contains("only server"));
+        assert!(list.with(&named("b:7311")).unwrap_err().message.contains("is one of the servers"));
+        assert_eq!(list.with(&named("d")).unwrap().to_string(), "a:7311,b:7311,c:7311,d:7311");
     }
 
     #[test]

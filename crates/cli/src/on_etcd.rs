@@ -15,11 +15,14 @@ pub(crate) use lacking::{create, look, probe, restored};
 use crate::local::Failure;
 use std::path::Path;
 
+/// The servers of a group as their store has them: the number of the list, and the list.
+pub(crate) type StoredServers = (u32, String);
+
 /// What came of a look at a store.
 #[cfg_attr(not(feature = "etcd"), allow(dead_code, reason = "nothing is looked at"))]
 pub(crate) enum Probed {
-    /// It is there.
-    Answered,
+    /// It is there, and has this list of a group's servers, if any.
+    Answered(Option<StoredServers>),
     /// etcd does not answer, in words.
     Silent(String),
     /// It is not there, or something else is.

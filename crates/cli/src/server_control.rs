@@ -61,8 +61,17 @@ enum ControlRequest {
         #[serde(default)]
         to: Option<String>,
     },
+    /// One more server of the group, or one less; answered when that is agreed on.
+    AddServer {
+        name: String,
+    },
+    RemoveServer {
+        name: String,
+    },
     /// The end of an agent's session, by the agent's id or the beginning of it, or its label or the beginning of that.
-    Evict { agent: String },
+    Evict {
+        agent: String,
+    },
     /// The principals, with their rights.
     Agents {},
     /// A new principal, without rights; its public key, if it has one yet.
@@ -74,9 +83,14 @@ enum ControlRequest {
         operator: bool,
     },
     /// Another name of a principal.
-    Rename { name: String, to: String },
+    Rename {
+        name: String,
+        to: String,
+    },
     /// The end of a principal's key, for ever.
-    Revoke { name: String },
+    Revoke {
+        name: String,
+    },
     /// How much of what a principal makes there may be; 0: no bound.
     Quota {
         name: String,
@@ -86,19 +100,38 @@ enum ControlRequest {
         bytes: Option<u64>,
     },
     /// An invite, with the id and secret of its line.
-    Invite { id: Blob, secret: Blob, name: String, operator: bool, rights: Vec<(u32, String)>, uses: u16, within_s: u64 },
+    Invite {
+        id: Blob,
+        secret: Blob,
+        name: String,
+        operator: bool,
+        rights: Vec<(u32, String)>,
+        uses: u16,
+        within_s: u64,
+    },
     /// The invites that are good.
     Invites {},
     /// The end of the invites of a name.
-    WithdrawInvite { name: String },
+    WithdrawInvite {
+        name: String,
+    },
     /// A principal by its key, with rights; known already, it stays what it is.
-    Admit { name: String, key: Blob, operator: bool, rights: Vec<(u32, String)> },
+    Admit {
+        name: String,
+        key: Blob,
+        operator: bool,
+        rights: Vec<(u32, String)>,
+    },
     /// An invite for the next key of who asks; over the sealed wire alone.
     Rotate {},
     /// The end of the former key of who asks; over the sealed wire alone.
     Retire {},
     /// What a principal may do in a realm from now on: letters out of `rwlo`; none: nothing.
-    Grant { name: String, realm: u32, rights: String },
+    Grant {
+        name: String,
+        realm: u32,
+        rights: String,
+    },
 }
 
 /// A session, in lists.
@@ -176,10 +209,23 @@ pub(crate) fn backup_wanted(line: &str) -> Option<Result<BackupPlace, Failure>> 
     }
 }
 
-/// To whom the group's lease is to go, if a line asks for that: this is answered later.
-pub(crate) fn hand_over_wanted(line: &str) -> Option<Option<String>> {
+/// What an operator wants of a server's group.
+#[derive(Debug)]
+pub(crate) enum GroupRequest {
+    /// That another server serves: this one, or any.
+    HandOver(Option<String>),
+    /// One more server.
+    Add(String),
+    /// One less.
+    Remove(String),
+}
+
+/// What is wanted of the group, if a line asks for that: this is answered later.
+pub(crate) fn group_wanted(line: &str) -> Option<GroupRequest> {
     match serde_json::from_str(line) {
-        Ok(ControlRequest::HandOver { to }) => Some(to),
+        Ok(ControlRequest::HandOver { to }) => Some(GroupRequest::HandOver(to)),
+        Ok(ControlRequest::AddServer { name }) => Some(GroupRequest::Add(name)),
+        Ok(ControlRequest::RemoveServer { name }) => Some(GroupRequest::Remove(name)),
         _ => None,
     }
 }
@@ -245,16 +291,20 @@ pub(crate) fn answer(server: &mut Server, now: Instant, beside: &Beside<'_>, lin
             //# Being an operator lets a principal read nothing: no answer to ADMIN shows contents, names or locks of objects.
             Ok(json!(if beside.is_local { report } else { report.without_objects() }))
         }
-        Ok(ControlRequest::Backup { .. } | ControlRequest::HandOver { .. } | ControlRequest::Settings {}) => {
-            Err(Failure::usage("this is not answered here"))
-        }
+        Ok(
+            ControlRequest::Backup { .. }
+            | ControlRequest::HandOver { .. }
+            | ControlRequest::AddServer { .. }
+            | ControlRequest::RemoveServer { .. }
+            | ControlRequest::Settings {},
+        ) => Err(Failure::usage("this is not answered here")),
         Ok(ControlRequest::Evict { agent }) => evict_from(server, now, &agent),
         Ok(request) => changed(server, now, request).map(|(value, change)| {
             batch = change;
             value
         }),
         Err(e) => Err(Failure::usage(format!(
-            "not a request: {e}; there are status, sessions, stats, overview, settings, backup, hand_over, evict, agents, add, rename, revoke, quota, grant, invite, \
+            "not a request: {e}; there are status, sessions, stats, overview, settings, backup, hand_over, add_server, remove_server, evict, agents, add, rename, revoke, quota, grant, invite, \
              invites, withdraw_invite, admit"
         ))),
     };

@@ -31,10 +31,10 @@ impl Ballot {
 pub struct MemberSet(u16);
 
 impl MemberSet {
-    /// All of a group of `members`, but one.
+    /// All at the first `places` of a list.
     #[must_use]
-    pub const fn others(members: u8, me: Member) -> Self {
-        Self(((1 << members) - 1) & !(1 << me))
+    pub const fn first(places: u8) -> Self {
+        Self((1 << places) - 1)
     }
 
     /// One member alone.

@@ -54,6 +54,12 @@ bugs! {
     NoClockWait,
     /// The end of an ownership is not looked at when an answer renews it, nor by who asks for it.
     LapseIgnored,
+    /// Promises and records are forgotten when the list of members changes.
+    ForgottenWithList,
+    /// The list is changed again before a majority of it has agreed to anything.
+    ListChangedAtOnce,
+    /// What was sent under another list is answered.
+    OtherListHeard,
 }
 
 #[cfg(feature = "bugs")]

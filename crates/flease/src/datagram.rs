@@ -3,6 +3,7 @@
 //! Decides that nothing of a datagram is believed whose header differs from this member's own.
 
 use crate::ballot::{Ballot, Member};
+use crate::bugs::{self, Bug};
 use crate::message::Message;
 use crate::terms::{Group, MEMBERS_MAX};
 use alloc::vec::Vec;
@@ -46,7 +47,14 @@ pub struct Header {
 }
 
 impl Header {
-    /// The hash of a list of members: each name with its length before it, one byte.
+    /// Whether what was sent under the list of this number is heard under that one. A list is replaced only when a majority of it has agreed to
+    /// something: these hear nothing of the list before any more, so that has no majority, however late its members learn of it.
+    #[must_use]
+    pub fn is_heard(theirs: u32, ours: u32) -> bool {
+        theirs == ours || bugs::is(Bug::OtherListHeard)
+    }
+
+    /// The hash of a list of members: each name with its length before it, one byte; an empty name where nobody is.
     #[must_use]
     pub fn hash_of(names: &[Vec<u8>]) -> u64 {
         let mut hasher = SipHasher24::new();
@@ -66,11 +74,11 @@ impl Header {
     }
 
     fn put(&self, to: Member, w: &mut Writer) {
-        let Group { terms, members, me, nonce, .. } = self.group;
+        let Group { terms, places, me, nonce, .. } = self.group;
         MAGIC.put(w);
         VERSION.put(w);
         self.flags().put(w);
-        members.put(w);
+        places.put(w);
         me.put(w);
         to.put(w);
         [0u8; 3].iter().for_each(|zero| zero.put(w));
@@ -187,7 +195,7 @@ impl<'a> Datagram<'a> {
         }
         differs(get::<u8>(&mut r, "version")? != VERSION, Mismatch::Version)?;
         let flags: u8 = get(&mut r, "flags")?;
-        let (members, sender, receiver): (u8, u8, u8) = (get(&mut r, "members")?, get(&mut r, "sender")?, get(&mut r, "receiver")?);
+        let (places, sender, receiver): (u8, u8, u8) = (get(&mut r, "places")?, get(&mut r, "sender")?, get(&mut r, "receiver")?);
         let reserved = r.take(3).map_err(|e| e.within("header", "reserved"))?;
         if flags & !(RENEW_BY_WRITE | DURABLE_TOKENS | SYNCHRONISED | HEARS) != 0 || reserved != [0; 3] {
             return Err(bad("header", "reserved").into());
@@ -196,9 +204,9 @@ impl<'a> Datagram<'a> {
         //= docs/flease.md#rules
         //# A member MUST refuse a datagram whose list of members or its number, L, δ, ε, mode of time, mode of renewal or keeping of tokens
         //# differs from its own.
-        differs(get::<u32>(&mut r, "list_number")? != ours.list_number, Mismatch::ListNumber)?;
+        differs(!Header::is_heard(get(&mut r, "list_number")?, ours.list_number), Mismatch::ListNumber)?;
         let list_hash: u64 = get(&mut r, "list_hash")?;
-        differs(list_hash != ours.list_hash || members != ours.group.members, Mismatch::List)?;
+        differs(list_hash != ours.list_hash || places != ours.group.places, Mismatch::List)?;
         differs(get::<u32>(&mut r, "lease_us")? != micros(terms.lease), Mismatch::Lease)?;
         differs(get::<u32>(&mut r, "drift_ppm")? != terms.drift_ppm, Mismatch::Drift)?;
         differs(get::<u32>(&mut r, "epsilon_us")? != micros(terms.epsilon), Mismatch::Epsilon)?;
@@ -208,7 +216,7 @@ impl<'a> Datagram<'a> {
         differs(flipped & SYNCHRONISED != 0, Mismatch::Synchronised)?;
         //= docs/flease.md#datagrams
         //# A datagram MUST come from the address of the member that it names as its sender.
-        differs(sender != from || sender == me, Mismatch::Sender)?;
+        differs(sender != from || !ours.group.others().contains(sender), Mismatch::Sender)?;
         differs(receiver != me, Mismatch::Receiver)?;
         let nonce: u64 = get(&mut r, "nonce")?;
         if nonce == 0 {
@@ -218,7 +226,7 @@ impl<'a> Datagram<'a> {
         //= docs/flease.md#datagrams
         //# A receiver MUST drop what does not parse to its last byte.
         while !r.rest().is_empty() {
-            let (name, message) = Message::get(&mut r, members).map_err(|e| e.within("message", "body"))?;
+            let (name, message) = Message::get(&mut r, places).map_err(|e| e.within("message", "body"))?;
             let of_sender = |ballot: Ballot| ballot.member == sender && ballot.nonce == nonce;
             //= docs/flease.md#messages
             //# Ballot and base of READ, ballot and tenure of WRITE and tenure of RELEASE MUST have the sender's place and boot nonce; the

@@ -123,6 +123,33 @@ impl Instance {
         }
     }
 
+    /// Another list of members counts from now on. Promises and records are kept, because a majority of either list has a member of the other's
+    /// that remembers; whatever the former list has not agreed to is begun anew.
+    pub fn change_list(&mut self) {
+        //= docs/flease.md#changes-of-the-list
+        //# Promises and records MUST be kept over a change of the list.
+        if bugs::is(Bug::ForgottenWithList) || cistern_link::bugs::is(cistern_link::bugs::Bug::C9) {
+            self.acceptor = Acceptor::default();
+        }
+        self.proposer.change_list();
+    }
+
+    /// This process is no member any more: it owns nothing and wants nothing.
+    pub(crate) fn leave(&mut self) {
+        self.proposer.wanted = false;
+        self.proposer.stop();
+        self.proposer.change_list();
+        self.leaving = None;
+    }
+
+    /// Whether the resource is owned, and was granted or renewed by a majority of the present list: who owns it may then change the list again.
+    #[must_use]
+    pub fn is_agreed(&self, now: Instant) -> bool {
+        //= docs/flease.md#changes-of-the-list
+        //# The list MUST NOT be changed but by an owner whose ownership was granted or renewed under its newest number.
+        self.owned(now).is_some() && (self.proposer.is_agreed || bugs::is(Bug::ListChangedAtOnce))
+    }
+
     /// Takes a message of another member.
     pub fn receive(&mut self, cx: &Cx<'_>, from: Member, nonce: u64, message: Message, out: &mut Outbox) -> Option<Change> {
         let lapsed = self.lapse(cx);
@@ -146,7 +173,7 @@ impl Instance {
                 self.leaving = None;
             } else if cx.now.lease_over(leaving.next) {
                 leaving.next = cx.now.plus(cx.rto * 2);
-                let left = MemberSet::others(cx.group.members, cx.group.me).without(leaving.told);
+                let left = cx.group.others().without(leaving.told);
                 out.push((left, Message::Release { tenure: leaving.tenure, successor: leaving.successor }));
             }
         }
@@ -155,7 +182,7 @@ impl Instance {
         match self.proposer.due(cx) {
             // Sent again: who has answered does not need it.
             Step::Send(message) if already.count() > 0 => {
-                out.push((MemberSet::others(cx.group.members, cx.group.me).without(already), message));
+                out.push((cx.group.others().without(already), message));
                 lapsed
             }
             step => self.follow(cx, step, out).or(lapsed),
@@ -233,7 +260,7 @@ impl Instance {
             && leaving.tenure == tenure
         {
             leaving.told.insert(from);
-            if leaving.told.count() == cx.group.members {
+            if cx.group.others().without(leaving.told).count() == 0 {
                 self.leaving = None;
             }
         }
@@ -241,7 +268,7 @@ impl Instance {
 
     /// Sends to every member, this one included, and follows what comes of the own answer.
     fn send_all(&mut self, cx: &Cx<'_>, message: Message, out: &mut Outbox) -> Option<Change> {
-        let others = MemberSet::others(cx.group.members, cx.group.me);
+        let others = cx.group.others();
         if others.count() > 0 {
             out.push((others, message));
         }

@@ -45,8 +45,17 @@ impl Node {
     /// A member whose peers' addresses are told by [`Self::set_address`].
     #[must_use]
     pub fn new(peer: Peer) -> Self {
-        let members = usize::from(peer.group().members);
+        let members = usize::from(peer.group().places);
         Self { peer, addresses: vec![None; members], heard: vec![None; members], counts: NodeCounts::default() }
+    }
+
+    /// As [`Peer::set_list`]; where members are is kept of those that stay.
+    pub fn change_list(&mut self, now: Instant, number: u32, names: &[Vec<u8>], me: Member) {
+        let stays = |place: &usize| self.peer.names().get(*place) == names.get(*place);
+        let (addresses, heard): (Vec<_>, Vec<_>) =
+            (0..names.len()).map(|place| if stays(&place) { (self.addresses[place], self.heard[place]) } else { (None, None) }).unzip();
+        (self.addresses, self.heard) = (addresses, heard);
+        self.peer.set_list(now, number, names, me);
     }
 
     /// Says where a member is from now on.

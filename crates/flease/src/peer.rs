@@ -115,6 +115,17 @@ pub enum Started {
     In(Duration),
 }
 
+/// Where the list of members is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ListOrigin {
+    /// The configuration.
+    Configured,
+    /// It is not known, or has not this member in it: it takes no part.
+    Awaited,
+    /// What the group shares: [`Peer::set_list`].
+    Learned,
+}
+
 #[derive(Debug)]
 struct Slot {
     name: Vec<u8>,
@@ -134,6 +145,8 @@ struct Nonces {
 #[derive(Debug)]
 pub struct Peer {
     header: Header,
+    names: Vec<Vec<u8>>,
+    list_origin: ListOrigin,
     resources_max: usize,
     rng: Rng,
     takes_part_at: Instant,
@@ -170,11 +183,12 @@ impl Peer {
     pub fn new(config: &Config, seed: [u8; 32], now: Instant) -> Result<Self, ConfigError> {
         config.check()?;
         let mut rng = Rng::from_seed(seed);
-        let members = u8::try_from(config.members.len()).unwrap_or(MEMBERS_MAX);
+        let places = u8::try_from(config.members.len()).unwrap_or(MEMBERS_MAX);
         let nonce = rng.nonzero_u64().get();
         let group = Group {
             terms: config.terms,
-            members,
+            places,
+            members: MemberSet::first(places),
             me: config.me,
             nonce,
             renew_by_write: config.renew_by_write,
@@ -183,6 +197,8 @@ impl Peer {
         let list_hash = Header::hash_of(&config.members);
         Ok(Self {
             header: Header { list_number: config.list_number, list_hash, group, hears: false },
+            names: config.members.clone(),
+            list_origin: ListOrigin::Configured,
             resources_max: config.resources_max,
             rng,
             takes_part_at: now.plus(config.terms.restart_wait()),
@@ -197,7 +213,7 @@ impl Peer {
             swept: now,
             round_floor: 0,
             timers: TimerQueue::new(),
-            outgoing: (0..members).map(|_| VecDeque::new()).collect(),
+            outgoing: (0..places).map(|_| VecDeque::new()).collect(),
             events: VecDeque::new(),
             told: BTreeSet::new(),
             nonces: [Nonces::default(); _],
@@ -232,6 +248,68 @@ impl Peer {
     fn clock_us(&self, now: Instant) -> u64 {
         let (wall_us, at) = self.wall;
         wall_us.saturating_add(u64::try_from(now.since(at).as_micros()).unwrap_or(0))
+    }
+
+    /// Takes no part until the list of members is told by [`Self::set_list`] or [`Self::keep_list`]; what it promised it remembers.
+    pub fn await_list(&mut self, now: Instant) {
+        self.list_origin = ListOrigin::Awaited;
+        self.change(now, Resource::leave);
+    }
+
+    /// The configured list counts, if it was awaited and no other one was ever told.
+    pub fn keep_list(&mut self) {
+        if self.list_origin == ListOrigin::Awaited && self.list_number() == 0 {
+            self.list_origin = ListOrigin::Learned;
+        }
+    }
+
+    /// Another list counts from now on: names by place, an empty one where nobody is any more. A member is at one place in all lists, this one at `me`.
+    /// The caller keeps the order: a list differs from the one before by one member, and is made by an owner whose ownership
+    /// [`Self::is_agreed`] under that. Promises and records are kept, so that a majority of either list finds what one of the other has agreed to.
+    pub fn set_list(&mut self, now: Instant, number: u32, names: &[Vec<u8>], me: Member) {
+        let is_moved = me != self.header.group.me;
+        self.names = names.to_vec();
+        let group = &mut self.header.group;
+        group.places = u8::try_from(names.len()).unwrap_or(MEMBERS_MAX);
+        group.members = MemberSet::default();
+        (0..group.places).zip(names).filter(|(_, name)| !name.is_empty()).for_each(|(place, _)| group.members.insert(place));
+        group.me = me;
+        (self.header.list_number, self.header.list_hash) = (number, Header::hash_of(names));
+        self.list_origin = ListOrigin::Learned;
+        // Of whoever was at a place before.
+        (self.nonces, self.cloned, self.hears) = ([Nonces::default(); _], MemberSet::default(), [None; _]);
+        self.told.clear();
+        self.outgoing = names.iter().map(|_| VecDeque::new()).collect();
+        self.change(now, if is_moved { Resource::leave } else { Resource::change_list });
+    }
+
+    /// Draws the consequences of another list for each resource.
+    fn change(&mut self, now: Instant, change: fn(&mut Resource)) {
+        self.outgoing.iter_mut().for_each(VecDeque::clear);
+        for id in (0..).take(self.slots.len()) {
+            self.step(id, now, |instance, _, _| {
+                change(instance);
+                None
+            });
+        }
+    }
+
+    /// The members' names by place, an empty one where nobody is any more.
+    #[must_use]
+    pub fn names(&self) -> &[Vec<u8>] {
+        &self.names
+    }
+
+    /// Whether a resource is owned, and was granted or renewed by a majority of the list that counts now.
+    #[must_use]
+    pub fn is_agreed(&self, now: Instant, name: &[u8]) -> bool {
+        self.ids.get(name).is_some_and(|id| self.slots[*id as usize].instance.is_agreed(now))
+    }
+
+    /// Whether it knows its list, and is in it.
+    #[must_use]
+    pub fn is_listed(&self) -> bool {
+        self.list_origin != ListOrigin::Awaited
     }
 
     /// Whether the restart wait is over.
@@ -328,7 +406,9 @@ impl Peer {
     pub fn handle_datagram(&mut self, now: Instant, from: Member, datagram: &[u8]) -> Result<(), DropReason> {
         let decoded = Datagram::decode(datagram, &self.header, from);
         if let Err(DropReason::Mismatch(mismatch)) = decoded
-            && from < self.header.group.members
+            && from < self.header.group.places
+            // Who learns its list hears of another one before or after others do.
+            && (mismatch != Mismatch::ListNumber || self.list_origin == ListOrigin::Configured)
             && self.told.insert((from, mismatch))
         {
             self.events.push_back(Event::Refused { member: from, mismatch });
@@ -341,7 +421,7 @@ impl Peer {
         //= docs/flease.md#rules
         //# A member that starts MUST NOT ask or answer before W has passed on both clocks: after a crash, a clean stop, a first start
         //# alike.
-        if self.started(now) != Started::Yes {
+        if self.started(now) != Started::Yes || !self.is_listed() {
             return Err(DropReason::Waiting);
         }
         for (name, message) in messages {
@@ -360,7 +440,7 @@ impl Peer {
         //= docs/flease.md#rules
         //# A member that starts MUST NOT ask or answer before W has passed on both clocks: after a crash, a clean stop, a first start
         //# alike.
-        if self.started(now) != Started::Yes {
+        if self.started(now) != Started::Yes || !self.is_listed() {
             return;
         }
         self.has_started = true;
@@ -385,6 +465,7 @@ impl Peer {
     pub fn wake_after(&self, now: Instant) -> Option<Duration> {
         match self.started(now) {
             Started::In(span) => Some(span),
+            Started::Yes if !self.is_listed() => None,
             Started::Yes => self.timers.wake_after(now).map(|(span, _)| span),
         }
     }

@@ -15,7 +15,7 @@ use crate::ballot::{Ballot, Member, MemberSet};
 use crate::bugs::{self, Bug};
 use crate::instance::Cx;
 use crate::message::{COUNT_MAX, Message};
-use crate::terms::MEMBERS_MAX;
+use crate::terms::{Group, MEMBERS_MAX};
 use cistern_link::Instant;
 use core::time::Duration;
 
@@ -35,6 +35,8 @@ pub(crate) struct Proposer {
     again: Option<Instant>,
     /// Attempts lost in a row other than to a record.
     failures: u8,
+    /// Whether what is owned was granted or renewed since the list of members is what it is.
+    pub(crate) is_agreed: bool,
 }
 
 /// What an owner knows.
@@ -123,6 +125,11 @@ impl Proposer {
             self.attempt = None;
         }
         self.owned.take()
+    }
+
+    /// Another list of members: what was asked of the former is dropped, and asked anew at once. What it wrote runs out.
+    pub(crate) fn change_list(&mut self) {
+        (self.attempt, self.again, self.failures, self.is_agreed) = (None, None, 0, false);
     }
 
     pub(crate) const fn round(&self) -> u64 {
@@ -217,8 +224,8 @@ impl Proposer {
         }
         match () {
             () if attempt.agreed.count() >= group.majority() => self.agreed(cx),
-            () if attempt.refused.count() > group.members - group.majority() => {
-                let rest = attempt.shortest_rest(group.members, group.majority());
+            () if attempt.refused.count() > group.members.count() - group.majority() => {
+                let rest = attempt.shortest_rest(group);
                 self.lose(cx, rest)
             }
             () => Step::None,
@@ -255,6 +262,7 @@ impl Proposer {
                 self.attempt = None;
                 self.again = Some(again);
                 self.failures = 0;
+                self.is_agreed = true;
                 if owned.is_some() { Step::Renewed } else { Step::Acquired }
             }
         }
@@ -371,11 +379,14 @@ impl Attempt {
     }
 
     /// How long until a majority may be open, if records stand in the way; who has not answered may be open now.
-    fn shortest_rest(&self, members: u8, majority: u8) -> Option<Duration> {
-        let mut rests = self.rests_us;
-        let rests = &mut rests[..usize::from(members)];
+    fn shortest_rest(&self, group: &Group) -> Option<Duration> {
+        let mut rests = [0; MEMBERS_MAX as usize];
+        let rests = &mut rests[..usize::from(group.members.count())];
+        for (rest, member) in rests.iter_mut().zip(group.members.iter()) {
+            *rest = self.rests_us[usize::from(member)];
+        }
         rests.sort_unstable();
-        let rest_us = rests[usize::from(majority) - 1];
+        let rest_us = rests[usize::from(group.majority()) - 1];
         (rest_us > 0).then(|| Duration::from_micros(rest_us.into()))
     }
 

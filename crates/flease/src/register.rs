@@ -159,7 +159,7 @@ impl Register {
             Some(get) if cx.now.lease_over(get.next) => {
                 get.transmissions += 1;
                 get.next = cx.now.plus(cx.rto);
-                let left = MemberSet::others(cx.group.members, cx.group.me).without(get.agreed.union(get.refused));
+                let left = cx.group.others().without(get.agreed.union(get.refused));
                 out.push((left, get.outstanding()));
             }
             None if is_wanted && self.again.is_none_or(|again| cx.now.lease_over(again)) => self.attempt(cx, out),
@@ -281,7 +281,7 @@ impl Register {
                 GetPhase::Writing(lease) => self.committed(cx, lease),
             };
         }
-        if refused > cx.group.members - cx.group.majority() {
+        if refused > cx.group.members.count() - cx.group.majority() {
             self.lose(cx, None);
         }
         None
@@ -375,7 +375,7 @@ impl Register {
 
     /// Sends to every member, this one included, and follows what comes of the own answer.
     fn send_all(&mut self, cx: &Cx<'_>, message: Message, out: &mut Outbox) -> Option<Change> {
-        let others = MemberSet::others(cx.group.members, cx.group.me);
+        let others = cx.group.others();
         if others.count() > 0 {
             out.push((others, message));
         }

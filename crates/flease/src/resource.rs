@@ -42,6 +42,24 @@ impl Resource {
         }
     }
 
+    /// In the synchronised mode lists do not change.
+    pub(crate) fn change_list(&mut self) {
+        if let Self::Rates(of) = self {
+            of.change_list();
+        }
+    }
+
+    /// As above.
+    pub(crate) fn leave(&mut self) {
+        if let Self::Rates(of) = self {
+            of.leave();
+        }
+    }
+
+    pub(crate) fn is_agreed(&self, now: Instant) -> bool {
+        matches!(self, Self::Rates(of) if of.is_agreed(now))
+    }
+
     pub(crate) fn receive(&mut self, cx: &Cx<'_>, from: Member, nonce: u64, message: Message, out: &mut Outbox) -> Option<Change> {
         either!(self, of => of.receive(cx, from, nonce, message, out))
     }

@@ -1,6 +1,6 @@
 //! What all members must agree on, and the spans that follow from it.
 
-use crate::ballot::Member;
+use crate::ballot::{Member, MemberSet};
 use crate::bugs::{self, Bug};
 use alloc::borrow::Cow;
 use alloc::format;
@@ -106,8 +106,10 @@ impl Terms {
 pub struct Group {
     /// The spans.
     pub terms: Terms,
-    /// How many members there are: 1 to [`MEMBERS_MAX`].
-    pub members: u8,
+    /// How many places the list has: 1 to [`MEMBERS_MAX`].
+    pub places: u8,
+    /// The places that have a member: who was removed leaves its own empty, so that the others keep theirs.
+    pub members: MemberSet,
     /// This one.
     pub me: Member,
     /// Its boot nonce: never 0, new with each start.
@@ -122,6 +124,12 @@ impl Group {
     /// How many are more than half.
     #[must_use]
     pub const fn majority(&self) -> u8 {
-        self.members / 2 + 1
+        self.members.count() / 2 + 1
+    }
+
+    /// All members but this one.
+    #[must_use]
+    pub const fn others(&self) -> MemberSet {
+        self.members.without(MemberSet::one(self.me))
     }
 }

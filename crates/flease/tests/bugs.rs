@@ -29,6 +29,8 @@ type Row = (&'static [Bug], Bounds, &'static str);
 
 const RULES: Bounds = Bounds::SMALL;
 const TWO: Bounds = Bounds { rules: false, ..RULES };
+/// A group of one grows: the first list has no majority that meets one of the third.
+const GROWS: Bounds = Bounds { lists: &[&[0], &[0, 1], &[0, 1, 2]], ticks: 0, ..TWO };
 const RESTART: Bounds = Bounds { restarts: 1, ..TWO };
 
 const FOUND: &[Row] = &[
@@ -53,6 +55,9 @@ const FOUND: &[Row] = &[
         Bounds { attempts: [3, 0], ticks: 1, renew_by_write: true, ..RULES },
         "a lease counts from a transmission that nobody echoed",
     ),
+    (&[Bug::ListChangedAtOnce], GROWS, "two owners"),
+    (&[Bug::ForgottenWithList], Bounds { lists: &[&[0, 1], &[0, 1, 2]], ..GROWS }, "two owners"),
+    (&[Bug::OtherListHeard], Bounds { rules: true, ..GROWS }, "what was sent under another list was heard"),
 ];
 
 #[test]

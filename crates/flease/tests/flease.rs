@@ -35,6 +35,22 @@ fn no_short_schedule_with_a_release_has_two_owners() {
     is_clean(&Bounds { releases: 1, ..DAILY });
 }
 
+/// A group of one that grows, a pair and a group of three that each lose one.
+const CHANGES: &[&[&[u8]]] = &[&[&[0], &[0, 1], &[0, 1, 2]], &[&[0, 1], &[0, 1, 2], &[1, 2]], &[&[0, 1, 2], &[0, 2], &[2]]];
+
+//= docs/flease.md#changes-of-the-list
+//= type=test
+//# Promises and records MUST be kept over a change of the list.
+//= docs/flease.md#changes-of-the-list
+//= type=test
+//# The list MUST NOT be changed but by an owner whose ownership was granted or renewed under its newest number.
+#[test]
+fn no_short_schedule_with_changes_of_the_list_has_two_owners() {
+    for lists in CHANGES {
+        is_clean(&Bounds { lists, attempts: [2, 1], ..DAILY });
+    }
+}
+
 /// No schedule within the bounds has two owners, and every one was seen.
 fn all_are_clean(bounds: &ClockBounds) {
     let found = clocks::search(bounds);

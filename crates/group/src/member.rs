@@ -63,7 +63,10 @@ struct Held {
 pub struct GroupServer {
     node: SealedNode,
     standby: Standby,
-    names: Vec<Vec<u8>>,
+    /// What it is called in every list.
+    name: Vec<u8>,
+    /// The highest number of a list that the store has told.
+    learned: u32,
     core: Option<Server>,
     held: Option<Held>,
     tenures: u64,
@@ -76,16 +79,19 @@ pub struct GroupServer {
 }
 
 impl GroupServer {
-    /// A server that starts now, in the group of `config`, in clear. `seed` is one that nobody has used.
+    /// A server that starts now, in the group of `config`, in clear. `seed` is one that nobody has used. It takes no part before it has learned
+    /// which servers the store has ([`Self::learn_servers`]); those of `config` count, under number 0, as long as that has none.
     ///
     /// # Errors
     /// The configuration of the group is outside its bounds.
     pub fn new(config: &Config, seed: [u8; 32], now: Instant) -> Result<Self, ConfigError> {
-        let node = SealedNode::in_clear(Node::new(Peer::new(config, seed, now)?));
+        let mut peer = Peer::new(&Config { list_number: 0, ..config.clone() }, seed, now)?;
+        peer.await_list(now);
         Ok(Self {
-            node,
+            name: peer.names()[usize::from(config.me)].clone(),
+            node: SealedNode::in_clear(Node::new(peer)),
+            learned: 0,
             standby: Standby::new(now, config.terms.lease / 8),
-            names: config.members.clone(),
             core: None,
             held: None,
             tenures: 0,
@@ -165,6 +171,57 @@ impl GroupServer {
         self.settle(now);
     }
 
+    /// The list of servers that the store has, as it has just answered: names by place, empty ones of those that were removed; `None`: no list yet. Gives
+    /// whether another one counts from now on. A later list counts at once, whoever serves; who is not in it takes no part any more.
+    pub fn learn_servers(&mut self, now: Instant, list: Option<(u32, &[Vec<u8>])>) -> bool {
+        self.settle(now);
+        let Some((number, names)) = list else {
+            self.node.keep_list();
+            return false;
+        };
+        if number < self.learned {
+            return false;
+        }
+        self.learned = number;
+        //= wire-spec.md#11-10-groups-of-servers
+        //# A server MUST NOT vote, ask or answer under another list than the newest that it has read from the store.
+        let Some(me) = (0..).zip(names).find_map(|(place, name)| (*name == self.name).then_some(place)) else {
+            if self.node.is_listed() {
+                self.end();
+                self.node.await_list(now);
+            }
+            return false;
+        };
+        if self.node.is_listed() && number == self.node.list_number() {
+            return false;
+        }
+        self.node.change_list(now, number, names, me);
+        if let Some(core) = self.core.take() {
+            let (me, names) = self.shown();
+            self.core = Some(core.in_group(me, names));
+            self.tell_heard();
+        }
+        true
+    }
+
+    /// Whether the list of servers may be changed again: this server serves, and a majority of the newest list, which has this number, has granted or
+    /// renewed its lease.
+    #[must_use]
+    pub fn may_change_servers(&self, now: Instant, newest: u32) -> bool {
+        //= wire-spec.md#11-10-groups-of-servers
+        //# A server MUST NOT write the next list before its lease of the group was granted or renewed under the newest one.
+        let is_agreed = self.node.list_number() == newest && self.node.is_agreed(now, RESOURCE);
+        self.core.is_some() && newest > 0 && (is_agreed || bugs::is(Bug::C8))
+    }
+
+    /// This server's place among those that there are, and what all of them are called.
+    fn shown(&self) -> (u8, Vec<Vec<u8>>) {
+        let group = self.node.group();
+        let me = group.members.iter().take_while(|member| *member != group.me).count();
+        let names = group.members.iter().map(|member| self.node.names()[usize::from(member)].clone());
+        (u8::try_from(me).unwrap_or(0), names.collect())
+    }
+
     /// What is to be done; the driver asks after each turn until there is nothing.
     pub fn poll_duty(&mut self) -> Option<Duty> {
         self.duties.pop_front()
@@ -177,7 +234,8 @@ impl GroupServer {
         //= wire-spec.md#11-10-groups-of-servers
         //# The grace of an elected server MUST begin when its lease of the group was granted, and not before.
         let won = if bugs::is(Bug::C4) { Instant::new(0, 0) } else { held.won };
-        self.core = Some(core.elected(won, held.until).in_group(self.node.group().me, self.names.clone()));
+        let (me, names) = self.shown();
+        self.core = Some(core.elected(won, held.until).in_group(me, names));
         self.tell_heard();
         true
     }
@@ -195,9 +253,9 @@ impl GroupServer {
 
     /// Who was heard when, for those who ask the core: as often as the lease is renewed.
     fn tell_heard(&mut self) {
-        let Self { node, core, names, .. } = self;
+        let Self { node, core, .. } = self;
         if let Some(core) = core {
-            core.group_heard((0..=u8::MAX).zip(names.iter()).map(|(member, _)| node.heard(member)).collect());
+            core.group_heard(node.group().members.iter().map(|member| node.heard(member)).collect());
         }
     }
 
@@ -265,7 +323,7 @@ impl GroupServer {
             }
             return;
         }
-        if is_rested && hears {
+        if is_rested && hears && self.node.is_listed() {
             // The name is short and the only one.
             let _ = self.node.acquire(now, RESOURCE);
         } else {

@@ -7,8 +7,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use cistern_flease::{Member, Node, receiver_of};
 use cistern_link::{Instant, Machine, Path};
-use cistern_seal::GroupSealer;
-use cistern_seal::group::{AROUND, Opened, Unopened};
+use cistern_seal::group::{AROUND, GroupKeysError, Opened, Unopened};
+use cistern_seal::{GroupSealer, PublicKey, SecretKey};
 use core::ops::{Deref, DerefMut};
 use core::time::Duration;
 
@@ -44,6 +44,14 @@ impl SealedNode {
     pub fn sealed(self, sealer: GroupSealer) -> Self {
         let (greetings, text, unopened, untold) = Default::default();
         Self { sealing: Some(Seals { sealer, greetings, text, unopened, untold }), ..self }
+    }
+
+    /// Seals for members with these keys from now on, in the order of another list with this one at `me`.
+    ///
+    /// # Errors
+    /// A key cannot be used; then nothing is changed.
+    pub fn change_keys(&mut self, own: &SecretKey, me: Member, keys: &[Option<PublicKey>]) -> Result<(), GroupKeysError> {
+        self.sealing.as_mut().map_or(Ok(()), |seals| seals.sealer.change(own, me, keys))
     }
 
     /// The next member from whose address something came that does not open, once for each.
@@ -88,7 +96,7 @@ impl Machine for SealedNode {
             }
             Err(Unopened::Repeated) => {}
             Err(Unopened::NotAuthentic | Unopened::Malformed) => {
-                let members = (0..self.node.group().members).filter(|member| self.node.address(*member) == Some(path.remote));
+                let members = self.node.group().others().iter().filter(|member| self.node.address(*member) == Some(path.remote));
                 for member in members.filter(|member| !unopened.contains(member)).collect::<Vec<_>>() {
                     unopened.push(member);
                     untold.push_back(member);

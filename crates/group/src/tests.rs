@@ -28,14 +28,16 @@ fn member() -> GroupServer {
 fn member_of(members: u8, me: u8) -> GroupServer {
     let config = Config {
         terms: Terms::default(),
-        list_number: 1,
+        list_number: 0,
         members: (0..members).map(|member| vec![b'a' + member]).collect(),
         me,
         renew_by_write: false,
         resources_max: 1,
         reserved: None,
     };
-    GroupServer::new(&config, [7; 32], at(0)).unwrap()
+    let mut member = GroupServer::new(&config, [7; 32], at(0)).unwrap();
+    assert!(!member.learn_servers(at(0), None), "the store has no list yet");
+    member
 }
 
 fn datagram(from_server: bool, session: u64, message: &Message<'_>) -> Vec<u8> {
@@ -203,4 +205,68 @@ fn who_alone_does_not_hear_the_store_gives_the_lease_back_and_who_is_deaf_as_all
         assert_eq!(pair[0].role(at(4_000)), expected);
         assert_eq!(pair[0].core().is_none(), another_hears);
     }
+}
+
+/// Turns both, and passes what they say to each other.
+fn pass(pair: &mut [GroupServer; 2], span: core::ops::Range<u64>) {
+    let at_of = |member: usize| SocketAddr::from(([192, 0, 2, 10 + u8::try_from(member).unwrap()], 7_311));
+    for ms in span {
+        for member in 0..2 {
+            pair[member].node_mut().set_address(u8::try_from(1 - member).unwrap(), at_of(1 - member));
+            // The second does not stand for election.
+            if member == 0 {
+                pair[0].store_answered(at(ms));
+            }
+            pair[member].handle_drained(at(ms));
+            let mut buf = Vec::new();
+            while let Some(path) = pair[member].poll_transmit(at(ms), &mut buf) {
+                assert_eq!(path.remote, at_of(1 - member));
+                pair[1 - member].handle_datagram(at(ms), Path::to(at_of(member)), &buf);
+            }
+        }
+    }
+}
+
+//= wire-spec.md#11-10-groups-of-servers
+//= type=test
+//# A server MUST NOT vote, ask or answer under another list than the newest that it has read from the store.
+//= wire-spec.md#11-10-groups-of-servers
+//= type=test
+//# A server MUST NOT write the next list before its lease of the group was granted or renewed under the newest one.
+#[test]
+fn who_serves_goes_on_over_a_change_of_servers_that_a_majority_has_learned_of() {
+    let names = |names: &[&str]| names.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>();
+    let mut pair = [member_of(2, 0), member_of(2, 1)];
+    let first = names(&["a", "b"]);
+    // The second has not asked the store yet, and so has no part in it.
+    pair[1].learn_servers(at(0), Some((7, &names(&["a", "c"]))));
+    pass(&mut pair, 0..2_000);
+    assert_eq!((pair[0].role(at(2_000)), pair[1].role(at(2_000))), (Role::Standby, Role::Standby));
+    pair[1] = member_of(2, 1);
+    pass(&mut pair, 2_000..3_500);
+    let Some(Duty::Open(tenure)) = pair[0].poll_duty() else { panic!("nothing to open") };
+    assert!(pair[0].learn_servers(at(3_500), Some((1, &first))) && pair[1].learn_servers(at(3_500), Some((1, &first))));
+    let core = Server::new(at(3_500), 0, StoreId([1; 16]), cistern_server::Config::default(), [8; 32]).unwrap();
+    assert!(pair[0].serve(at(3_500), tenure, core));
+    assert!(!pair[0].may_change_servers(at(3_500), 1), "nothing was renewed under it yet");
+    pass(&mut pair, 3_500..3_700);
+    assert!(pair[0].may_change_servers(at(3_700), 1) && !pair[0].may_change_servers(at(3_700), 2));
+    // One more, of whom nothing is heard: the two are a majority of three.
+    let three = names(&["a", "b", "c"]);
+    assert!(pair[0].learn_servers(at(3_700), Some((2, &three))));
+    pass(&mut pair, 3_700..3_800);
+    assert!(!pair[0].may_change_servers(at(3_800), 2), "the other one has not learned of it");
+    assert!(pair[1].learn_servers(at(3_800), Some((2, &three))) && !pair[1].learn_servers(at(3_800), Some((1, &first))));
+    pass(&mut pair, 3_800..4_000);
+    assert!(pair[0].may_change_servers(at(4_000), 2));
+    // One less, who keeps silent from then on; a list from before is not believed any more.
+    let one = names(&["a", "", "c"]);
+    assert!(pair[0].learn_servers(at(4_000), Some((3, &one))) && !pair[1].learn_servers(at(4_000), Some((3, &one))));
+    assert!(!pair[1].learn_servers(at(4_000), Some((2, &three))) && !pair[1].node().is_listed());
+    pass(&mut pair, 4_000..5_500);
+    assert_eq!(pair[0].role(at(5_500)), Role::Standby, "it is one of two, and the other does not answer");
+    assert_eq!(pair[0].poll_duty(), Some(Duty::Close(tenure)));
+    assert!(pair[0].learn_servers(at(5_500), Some((4, &names(&["a", "", ""])))));
+    pass(&mut pair, 5_500..6_500);
+    assert!(matches!(pair[0].poll_duty(), Some(Duty::Open(later)) if later > tenure));
 }

@@ -209,6 +209,10 @@ bugs! {
     C6 "C6",
     /// The grace of the second take-over counts from long ago: only that of the first is whole.
     C7 "C7",
+    /// The list of servers is changed again before a majority of it has agreed to anything.
+    C8 "C8",
+    /// A server forgets what it granted when the list of servers changes.
+    C9 "C9",
     /// The server acts on what comes from an address that is not proven for its session.
     A1 "A1",
     /// The agent takes datagrams of any address.

@@ -87,7 +87,9 @@ struct Heard {
 
 /// What is shared with another member.
 struct Pair {
-    place: Place,
+    /// Where it is in the list; `None`: in a former one. It is kept, because its key has sealed numbers.
+    place: Option<Place>,
+    key: PublicKey,
     secret: Zeroizing<[u8; 32]>,
     /// Of what this process sends to it.
     send: Key,
@@ -99,7 +101,7 @@ struct Pair {
 pub struct GroupSealer {
     me: Place,
     boot: Boot,
-    keys: Vec<PublicKey>,
+    own: PublicKey,
     pairs: Vec<Pair>,
 }
 
@@ -115,27 +117,42 @@ impl GroupSealer {
     /// # Errors
     /// A key of the list cannot be used.
     pub fn new(own: &SecretKey, me: u8, keys: Vec<PublicKey>, boot: [u8; 16]) -> Result<Self, GroupKeysError> {
-        if keys.get(usize::from(me)) != Some(&own.public()) {
+        let mut this = Self { me, boot, own: own.public(), pairs: Vec::new() };
+        this.change(own, me, &keys.into_iter().map(Some).collect::<Vec<_>>())?;
+        Ok(this)
+    }
+
+    /// Another list: `own` is at `me` in it, and nothing passes to or from a place without a key. Members that were in the former go on as they were.
+    ///
+    /// # Errors
+    /// A key of the list cannot be used; then the former list stays.
+    pub fn change(&mut self, own: &SecretKey, me: u8, keys: &[Option<PublicKey>]) -> Result<(), GroupKeysError> {
+        if self.own != own.public() || keys.get(usize::from(me)) != Some(&Some(self.own)) {
             return Err(GroupKeysError::NotOurs);
         }
-        let mut pairs = Vec::new();
-        for (place, key) in (0..).zip(&keys) {
-            if keys[..usize::from(place)].contains(key) {
+        let mut fresh = Vec::new();
+        for (place, key) in (0..).zip(keys).filter_map(|(place, key)| Some((place, (*key)?))) {
+            if keys[..usize::from(place)].contains(&Some(key)) {
                 return Err(GroupKeysError::Twice(place));
             }
-            if place != me {
+            if place != me && !self.pairs.iter().any(|pair| pair.key == key) {
                 let secret = agreed(own.expose(), key.as_bytes()).ok_or(GroupKeysError::Unusable(place))?;
-                let send = key_of(&secret, &own.public(), key, &boot);
-                pairs.push(Pair { place, secret, send, sent: 0, heard: None });
+                let send = key_of(&secret, &self.own, &key, &self.boot);
+                fresh.push(Pair { place: None, key, secret, send, sent: 0, heard: None });
             }
         }
-        Ok(Self { me, boot, keys, pairs })
+        self.me = me;
+        self.pairs.extend(fresh);
+        for pair in &mut self.pairs {
+            pair.place = (0..).zip(keys).find_map(|(place, key)| (*key == Some(pair.key)).then_some(place));
+        }
+        Ok(())
     }
 
     /// Seals `datagram` in place, for the member at `to`; false: there is no such member, or it was sent all that a key may seal.
     #[must_use]
     pub fn seal(&mut self, to: u8, datagram: &mut Vec<u8>) -> bool {
-        let heard = self.pairs.iter().find(|pair| pair.place == to).and_then(|pair| pair.heard.as_ref());
+        let heard = self.pairs.iter().find(|pair| pair.place == Some(to)).and_then(|pair| pair.heard.as_ref());
         let knows = heard.map_or((NONE, 0), |heard| (heard.boot, heard.window.highest()));
         self.seal_for(to, knows, datagram)
     }
@@ -148,7 +165,7 @@ impl GroupSealer {
     }
 
     fn seal_for(&mut self, to: Place, (knows, heard): (Boot, u64), datagram: &mut Vec<u8>) -> bool {
-        let Some(pair) = self.pairs.iter_mut().find(|pair| pair.place == to) else { return false };
+        let Some(pair) = self.pairs.iter_mut().find(|pair| pair.place == Some(to)) else { return false };
         let Some(number) = pair.sent.checked_add(1) else { return false };
         pair.sent = number;
         let header = Header { from: self.me, to, boot: self.boot, knows, number, heard }.to_bytes();
@@ -167,17 +184,15 @@ impl GroupSealer {
     pub fn open(&mut self, datagram: &[u8], text: &mut Vec<u8>) -> Result<Opened, Unopened> {
         let (header, rest) = Header::of(datagram).ok_or(Unopened::Malformed)?;
         let (sealed, tag) = rest.split_last_chunk().ok_or(Unopened::Malformed)?;
-        let Self { me, boot, keys, pairs } = self;
-        let pair = pairs.iter_mut().find(|pair| header.to == *me && pair.place == header.from).ok_or(Unopened::Malformed)?;
+        let Self { me, boot, own, pairs } = self;
+        let pair = pairs.iter_mut().find(|pair| header.to == *me && pair.place == Some(header.from)).ok_or(Unopened::Malformed)?;
         let known = pair.heard.as_ref().filter(|heard| heard.boot == header.boot);
         //= docs/flease.md#sealed-datagrams
         //# A member MUST drop what has come before.
         if known.is_some_and(|heard| matches!(heard.window.classify(header.number), Freshness::Duplicate | Freshness::Stale)) {
             return Err(Unopened::Repeated);
         }
-        let place = usize::from(header.from);
-        let key =
-            known.map_or_else(|| key_of(&pair.secret, &keys[place], &keys[usize::from(*me)], &header.boot), |heard| heard.key.clone());
+        let key = known.map_or_else(|| key_of(&pair.secret, &pair.key, own, &header.boot), |heard| heard.key.clone());
         text.clear();
         text.resize(sealed.len(), 0);
         //= docs/flease.md#sealed-datagrams
@@ -429,6 +444,27 @@ mod tests {
         let texts: std::collections::BTreeSet<&[u8]> = datagrams.iter().map(|datagram| &datagram[HEADER_LEN..]).collect();
         assert_eq!(texts.len(), 4);
         assert_eq!(datagrams[..2].iter().map(|datagram| datagram[47]).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn members_that_stay_go_on_over_another_list_and_no_number_is_used_again() {
+        let (mut a, mut b) = (process(0, 10), process(1, 20));
+        meet(&mut a, &mut b);
+        let before = sealed(&mut a, 1, b"text")[47];
+        // One is new at the second place, and b at the third.
+        let keys = [Some(secret(0).public()), Some(secret(3).public()), Some(secret(1).public())];
+        a.change(&secret(0), 0, &keys).unwrap();
+        b.change(&secret(1), 2, &keys).unwrap();
+        let next = sealed(&mut a, 2, b"text");
+        assert_eq!((next[47], opened(&mut b, &next)), (before + 1, Ok((Opened::Text(0), b"text".to_vec()))));
+        // It is removed, and comes back: its key has sealed numbers before.
+        a.change(&secret(0), 0, &[keys[0], keys[1], None]).unwrap();
+        assert!(!a.seal(2, &mut b"text".to_vec()));
+        assert_eq!(a.change(&secret(0), 0, &[keys[0], keys[0], keys[2]]), Err(GroupKeysError::Twice(1)));
+        a.change(&secret(0), 0, &keys).unwrap();
+        let again = sealed(&mut a, 2, b"text");
+        assert_eq!((again[47], opened(&mut b, &again)), (before + 2, Ok((Opened::Text(0), b"text".to_vec()))));
+        assert_eq!(a.change(&secret(0), 1, &keys), Err(GroupKeysError::NotOurs));
     }
 
     #[test]

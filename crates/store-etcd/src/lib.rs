@@ -21,7 +21,7 @@ mod txn;
 
 #[cfg(feature = "client")]
 pub use client::{EtcdStore, StoppedEtcd, create, probe};
-pub use record::{Identity, Keyspace};
+pub use record::{Identity, Keyspace, ServerList};
 pub use sequencer::{Event, Reason, Sequencer};
 pub use target::{Credentials, SCHEME, Target};
 pub use txn::{Answer, Compare, Entry, Header, Op, Outcome, Txn};

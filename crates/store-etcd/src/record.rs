@@ -99,20 +99,35 @@ pub(crate) fn end_of(prefix: &[u8]) -> Bytes {
     Bytes::from_static(&[0])
 }
 
-/// Which store this is, and in which etcd it was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The servers of a group, as their store has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerList {
+    /// Of the list, from 1: each change has the next.
+    pub number: u32,
+    /// The servers, without blanks, as those write it who read it; here it means nothing.
+    pub servers: String,
+}
+
+/// Which store this is, in which etcd it was made, and who serves it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Id of the store.
     pub store: StoreId,
     /// Id of etcd's cluster. A restored etcd has another one, so that a store that went back is noticed.
     pub cluster: u64,
+    /// The servers of the group that shares it; none before one of a group has served.
+    pub servers: Option<ServerList>,
 }
 
 impl Identity {
     /// As it is kept.
     #[must_use]
-    pub fn to_bytes(self) -> Bytes {
-        format!("cistern format {FORMAT} store {} cluster {:016x}", hex(&self.store.0), self.cluster).into()
+    pub fn to_bytes(&self) -> Bytes {
+        let mut text = format!("cistern format {FORMAT} store {} cluster {:016x}", hex(&self.store.0), self.cluster);
+        if let Some(ServerList { number, servers }) = &self.servers {
+            text += &format!(" servers {number} {servers}");
+        }
+        text.into()
     }
 
     /// Reads it.
@@ -123,11 +138,18 @@ impl Identity {
         let text = str::from_utf8(bytes).unwrap_or_default();
         let words: Vec<&str> = text.split(' ').collect();
         match words[..] {
-            ["cistern", "format", FORMAT, "store", store, "cluster", cluster] => {
+            ["cistern", "format", FORMAT, "store", store, "cluster", cluster, ref rest @ ..] => {
+                let damaged = || format!("it is damaged: {text}");
                 let (store, cluster) = (u128::from_str_radix(store, 16), u64::from_str_radix(cluster, 16));
-                let parsed = store.ok().zip(cluster.ok());
-                let (store, cluster) = parsed.ok_or_else(|| format!("it is damaged: {text}"))?;
-                Ok(Self { store: StoreId(store.to_be_bytes()), cluster })
+                let (store, cluster) = store.ok().zip(cluster.ok()).ok_or_else(damaged)?;
+                let servers = match rest {
+                    [] => None,
+                    ["servers", number, servers] => {
+                        Some(ServerList { number: number.parse().map_err(|_| damaged())?, servers: (*servers).to_owned() })
+                    }
+                    _ => return Err(damaged()),
+                };
+                Ok(Self { store: StoreId(store.to_be_bytes()), cluster, servers })
             }
             ["cistern", "format", format, ..] => Err(format!("it has format {format}, and this version knows {FORMAT}")),
             _ => Err("what is there is no store of cistern".to_owned()),
@@ -197,8 +219,12 @@ mod tests {
 
     #[test]
     fn records_come_back_from_their_bytes_and_nothing_else_does() {
-        let identity = Identity { store: StoreId([0xa5; 16]), cluster: 0x77 };
-        assert_eq!(Identity::from_bytes(&identity.to_bytes()), Ok(identity));
+        let alone = Identity { store: StoreId([0xa5; 16]), cluster: 0x77, servers: None };
+        let shared = Identity { servers: Some(ServerList { number: 3, servers: "a:7311,b:7311".to_owned() }), ..alone.clone() };
+        for identity in [alone, shared] {
+            assert_eq!(Identity::from_bytes(&identity.to_bytes()), Ok(identity.clone()));
+            assert!(Identity::from_bytes(&[&identity.to_bytes()[..], b" more"].concat()).unwrap_err().contains("damaged"));
+        }
         assert!(Identity::from_bytes(b"cistern format 2 store").unwrap_err().contains("format 2"));
         assert!(Identity::from_bytes(b"value of somebody else").unwrap_err().contains("no store"));
         let journal = Some(Journal { of: (7, 3), next: 2, last: 5 });

@@ -15,7 +15,7 @@
 
 use crate::bugs::{self, Bug};
 use crate::chunk::{Group, from_part, gather, to_part};
-use crate::record::{Identity, Journal, Keyspace, Sequence, end_of};
+use crate::record::{Identity, Journal, Keyspace, Sequence, ServerList, end_of};
 use crate::txn::{Answer, Compare, Entry, Header, Op, Outcome, Txn};
 use bytes::Bytes;
 use cistern_server::store::{Batch, BatchId};
@@ -33,6 +33,8 @@ pub enum Event {
         store: StoreId,
         /// Whether another start had it before, of which a server may still run.
         had_owner: bool,
+        /// The servers of its group, if it has one.
+        servers: Option<ServerList>,
     },
     /// This batch and all before it are durable, and what is loaded from now on has them.
     Durable(BatchId),
@@ -55,6 +57,8 @@ pub enum Reason {
     WentBack,
     /// This server may not take the store any more: its lease of the group was over first.
     TooLate,
+    /// It was elected by other servers than those that the store has.
+    OtherServers(ServerList),
     /// Something that cannot be, in words.
     Broken(String),
 }
@@ -73,6 +77,9 @@ impl fmt::Display for Reason {
                 "etcd has gone back to an earlier revision, as after a restore from a snapshot; if that was wanted, run `cisternd restored` on it first",
             ),
             Self::TooLate => f.write_str("the lease of the group was over before the store was taken"),
+            Self::OtherServers(ServerList { number, servers }) => {
+                write!(f, "this server was elected by others than the servers of the store, which are {servers} (list number {number}): name these")
+            }
             Self::Broken(what) => write!(f, "{what}; nothing acknowledged is lost"),
         }
     }
@@ -125,6 +132,8 @@ pub struct Sequencer {
     name: Bytes,
     phase: Phase,
     identity: Option<Identity>,
+    /// The servers that have elected this one; number 0: as they are configured, and it becomes the store's first list.
+    elected_by: Option<ServerList>,
     /// What LOOK saw: the identity's bytes, and the owner's revision; then the own one.
     seen: (Bytes, u64),
     had_owner: bool,
@@ -157,6 +166,7 @@ impl Sequencer {
             name,
             phase: Phase::Looking,
             identity: None,
+            elected_by: None,
             seen: (Bytes::new(), 0),
             had_owner: false,
             at: None,
@@ -178,11 +188,38 @@ impl Sequencer {
         Self { restores: true, ..Self::new(keys, name) }
     }
 
-    /// Makes this etcd the one that is believed from now on; durable as this batch. Only when all pushed before is durable.
+    /// Of the elected server of a group: by whom it was elected. The fence is not written over another list than theirs, or a later one of theirs.
+    #[must_use]
+    pub fn elected_by(self, servers: ServerList) -> Self {
+        Self { elected_by: Some(servers), ..self }
+    }
+
+    /// Makes this etcd the one that is believed from now on; durable as this batch. Only when all pushed before is durable. The list of servers
+    /// that came with it is old: that of the next server counts.
     pub fn adopt(&mut self, id: BatchId) {
-        if let Some(identity) = self.identity.filter(|_| self.phase == Phase::Ready) {
+        self.write_identity(None, Some(id));
+    }
+
+    /// The newest list of the group's servers that the store has, or that is on its way there.
+    #[must_use]
+    pub fn servers(&self) -> Option<&ServerList> {
+        self.identity.as_ref().and_then(|identity| identity.servers.as_ref())
+    }
+
+    /// Changes the servers of the group, by one COMMIT after what is under way. False: this is not the next list.
+    pub fn change_servers(&mut self, list: ServerList) -> bool {
+        let is_next = self.phase == Phase::Ready && self.servers().is_some_and(|servers| servers.number + 1 == list.number);
+        if is_next {
+            self.write_identity(Some(list), None);
+        }
+        is_next
+    }
+
+    fn write_identity(&mut self, servers: Option<ServerList>, done: Option<BatchId>) {
+        if let Some(identity) = self.identity.as_mut().filter(|_| self.phase == Phase::Ready) {
+            identity.servers = servers;
             let ops = vec![Op::Put(self.keys.identity(), identity.to_bytes())];
-            self.moves.push_back(Move { ops, raises: Some(None), done: Some(id) });
+            self.moves.push_back(Move { ops, raises: Some(None), done });
         }
     }
 
@@ -220,7 +257,7 @@ impl Sequencer {
             Outcome::NoSpace if bugs::is(Bug::NoSpaceIsFailed) => return self.forget(at),
             Outcome::Unknown if bugs::is(Bug::UnknownIsFailed) => return self.forget(at),
             Outcome::Unknown if bugs::is(Bug::UnknownIsDone) => Answer {
-                header: Header { cluster: self.identity.map_or(0, |identity| identity.cluster), revision: self.revision },
+                header: Header { cluster: self.identity.as_ref().map_or(0, |identity| identity.cluster), revision: self.revision },
                 succeeded: true,
                 found: Vec::new(),
             },
@@ -246,7 +283,7 @@ impl Sequencer {
     /// Whether an answer is of the etcd that this store was written in, not older than what was known when it was asked for. Else
     /// the server is over. For reads, too, of which the floor is [`Self::revision`] when they were sent.
     pub fn believes(&mut self, header: Header, floor: u64) -> bool {
-        if self.identity.is_some_and(|identity| identity.cluster != header.cluster) && !bugs::is(Bug::ClusterNotCompared) {
+        if self.identity.as_ref().is_some_and(|identity| identity.cluster != header.cluster) && !bugs::is(Bug::ClusterNotCompared) {
             self.over(Reason::Restored);
             return false;
         }
@@ -319,6 +356,9 @@ impl Sequencer {
                 let compares =
                     vec![Compare::Revision(keys.owner(), self.seen.1), Compare::Value(keys.identity(), Some(self.seen.0.clone()))];
                 let mut then = vec![Op::Put(keys.owner(), self.name.clone())];
+                // The first list of a group comes with its first fence.
+                let first = self.identity.as_ref().filter(|identity| identity.to_bytes() != self.seen.0 && !self.restores);
+                then.extend(first.map(|identity| Op::Put(keys.identity(), identity.to_bytes())));
                 then.extend(look());
                 Some((Kind::Fence, Txn { compares, then, otherwise: look() }))
             }
@@ -410,7 +450,14 @@ impl Sequencer {
         match Identity::from_bytes(&identity.value) {
             Ok(known) => {
                 let cluster = if self.restores { answer.header.cluster } else { known.cluster };
-                self.identity = Some(Identity { cluster, ..known });
+                let servers = match (&self.elected_by, known.servers) {
+                    (Some(by), Some(list)) if list.number < by.number || by.number == 0 && list.servers != by.servers => {
+                        return self.over(Reason::OtherServers(list));
+                    }
+                    (Some(by), None) => Some(ServerList { number: 1, ..by.clone() }),
+                    (_, listed) => listed,
+                };
+                self.identity = Some(Identity { cluster, servers, ..known });
             }
             Err(what) => return self.over(Reason::Foreign(what)),
         }
@@ -501,8 +548,8 @@ impl Sequencer {
     }
 
     fn tell_ready(&mut self) {
-        if let Some(identity) = self.identity {
-            self.events.push_back(Event::Ready { store: identity.store, had_owner: self.had_owner });
+        if let Some(Identity { store, servers, .. }) = &self.identity {
+            self.events.push_back(Event::Ready { store: *store, had_owner: self.had_owner, servers: servers.clone() });
         }
     }
 }

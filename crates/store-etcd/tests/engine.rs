@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use cistern_server::store::{Answer, Batch, Key, Query, StoreEvent, StoreWork};
 use cistern_store::Problem;
-use cistern_store_etcd::{EtcdStore, StoppedEtcd, Target, create, probe};
+use cistern_store_etcd::{EtcdStore, ServerList, StoppedEtcd, Target, create, probe};
 use cistern_testkit::Etcds;
 use cistern_wire::{ObjectId, StoreId};
 use std::sync::mpsc::channel;
@@ -189,14 +189,16 @@ fn who_may_not_take_the_store_any_more_takes_it_from_nobody() {
     let Some(etcds) = Etcds::start(1, &[]) else { return };
     let target = made(&etcds);
     let mut first = open(&target, "first");
-    let late = EtcdStore::open_elected(&target, "late", || false, || {}).unwrap_err();
+    let by = ServerList { number: 0, servers: "a:7311,b:7311".to_owned() };
+    let late = EtcdStore::open_elected(&target, "late", by.clone(), || false, || {}).unwrap_err();
     assert!(late.what.contains("lease of the group"), "{late}");
     first.take(batch(1, 0..1, 1));
     durable(&mut first, 1);
     // While it may, it does so without a wait; and the one before notices.
-    let mut second = EtcdStore::open_elected(&target, "second", || true, || {}).unwrap();
+    let mut second = EtcdStore::open_elected(&target, "second", by.clone(), || true, || {}).unwrap();
     second.take(batch(2, 1..2, 1));
     durable(&mut second, 2);
+    assert_eq!(second.servers(), Some(&ServerList { number: 1, ..by.clone() }));
     assert!(matches!(first.event_within(LONG), Some(StoreEvent::Broken(_))) && first.was_superseded());
 }
 
@@ -211,5 +213,10 @@ fn a_probe_tells_whether_the_store_is_there_until_nobody_listens() {
     };
     assert_eq!(next(&target), (Err(Problem::Missing), Err(Problem::Missing)));
     create(&target, StoreId([7; 16]), []).unwrap();
-    assert_eq!(next(&target), (Ok(()), Ok(())));
+    assert_eq!(next(&target), (Ok(None), Ok(None)));
+    let by = ServerList { number: 0, servers: "a:7311".to_owned() };
+    let mut store = EtcdStore::open_elected(&target, "first", by, || true, || {}).unwrap();
+    let two = ServerList { number: 2, servers: "a:7311,b:7311".to_owned() };
+    store.change_servers(two.clone());
+    cistern_testkit::eventually("the list is changed", || (next(&target).0 == Ok(Some(two.clone()))).then_some(()));
 }

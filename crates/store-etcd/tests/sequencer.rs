@@ -7,7 +7,7 @@ mod model;
 
 use bytes::Bytes;
 use cistern_server::store::{Batch, Key};
-use cistern_store_etcd::{Event, Header, Keyspace, Outcome, Reason, Sequencer};
+use cistern_store_etcd::{Event, Header, Keyspace, Outcome, Reason, Sequencer, ServerList};
 use cistern_wire::{ObjectId, StoreId};
 use model::{Etcd, World};
 
@@ -33,7 +33,7 @@ impl Script {
     fn ready() -> Self {
         let mut script = Self::new();
         script.run();
-        assert_eq!(script.events(), [Event::Ready { store: StoreId([1; 16]), had_owner: false }]);
+        assert_eq!(script.events(), [Event::Ready { store: StoreId([1; 16]), had_owner: false, servers: None }]);
         script
     }
 
@@ -79,7 +79,7 @@ fn answers_that_are_lost_are_found_out_by_asking_the_same_again() {
     // The fence, of which the first copy is executed.
     script.lose_answer();
     script.run();
-    assert_eq!(script.events(), [Event::Ready { store: StoreId([1; 16]), had_owner: false }]);
+    assert_eq!(script.events(), [Event::Ready { store: StoreId([1; 16]), had_owner: false, servers: None }]);
     // A COMMIT, and each step of a journal.
     script.writer.push(batch(1, 3));
     script.lose_answer();
@@ -94,6 +94,59 @@ fn answers_that_are_lost_are_found_out_by_asking_the_same_again() {
     }
     assert_eq!(script.events(), [Event::Durable(2)]);
     assert_eq!((script.etcd.count(&keys().data()), script.etcd.count(&keys().journals())), (300, 0));
+}
+
+fn list(number: u32, servers: &str) -> ServerList {
+    ServerList { number, servers: servers.to_owned() }
+}
+
+#[test]
+fn the_first_fence_of_a_group_names_its_servers_and_who_others_have_elected_takes_nothing() {
+    let mut script = Script::new();
+    let elected = |name: &'static str, by: ServerList, etcd: &Etcd| Script {
+        writer: Sequencer::new(keys(), Bytes::from(name)).elected_by(by),
+        etcd: etcd.clone(),
+    };
+    let mut first = elected("first", list(0, "a,b,c"), &script.etcd);
+    // Another group has looked before, and fences after.
+    let mut other = elected("other", list(0, "c,d"), &script.etcd);
+    let (number, look) = other.writer.step().unwrap();
+    let seen = other.etcd.execute(&look);
+    other.writer.answered(number, Outcome::Answered(seen));
+    first.lose_answer();
+    first.run();
+    let ready = |servers, had_owner| Event::Ready { store: StoreId([1; 16]), had_owner, servers: Some(servers) };
+    assert_eq!(first.events(), [ready(list(1, "a,b,c"), false)]);
+    other.etcd = first.etcd.clone();
+    other.run();
+    assert_eq!(other.events(), [Event::Over(Reason::OtherServers(list(1, "a,b,c")))]);
+    assert_eq!(other.etcd.count(&keys().owner()), 1);
+    // One change after the other, and none twice.
+    assert!(!first.writer.change_servers(list(1, "a,b")) && !first.writer.change_servers(list(3, "a,b")));
+    assert!(first.writer.change_servers(list(2, "a,b,c,d")) && !first.writer.change_servers(list(2, "a,b")));
+    first.lose_answer();
+    first.writer.push(batch(1, 1));
+    first.run();
+    assert_eq!(first.events(), [Event::Durable(1)]);
+    // Who was elected by the list before learns of the next; who knows a later one finds that the store has gone back.
+    for (by, came) in [
+        (list(1, "a,b,c"), ready(list(2, "a,b,c,d"), true)),
+        (list(0, "a,b,c,d"), ready(list(2, "a,b,c,d"), true)),
+        (list(0, "a,b,c"), Event::Over(Reason::OtherServers(list(2, "a,b,c,d")))),
+        (list(3, "a,b,d"), Event::Over(Reason::OtherServers(list(2, "a,b,c,d")))),
+    ] {
+        let mut next = elected("next", by, &first.etcd);
+        next.run();
+        assert_eq!(next.events(), [came]);
+    }
+    // A server without a group leaves it as it is; one of a group finds it.
+    script.etcd = first.etcd.clone();
+    script.run();
+    assert_eq!(script.events(), [ready(list(2, "a,b,c,d"), true)]);
+    first.etcd = script.etcd.clone();
+    assert!(first.writer.change_servers(list(3, "a")));
+    first.run();
+    assert_eq!(first.events(), [Event::Over(Reason::Superseded("one".to_owned()))]);
 }
 
 #[test]
@@ -113,7 +166,7 @@ fn a_writer_that_was_replaced_is_over_with_its_next_write_and_when_it_asks() {
         let mut script = Script::ready();
         let mut other = Script { writer: Sequencer::new(keys(), Bytes::from_static(b"two")), etcd: script.etcd.clone() };
         other.run();
-        assert_eq!(other.events(), [Event::Ready { store: StoreId([1; 16]), had_owner: true }]);
+        assert_eq!(other.events(), [Event::Ready { store: StoreId([1; 16]), had_owner: true, servers: None }]);
         script.etcd = other.etcd;
         if writes {
             script.writer.push(batch(1, 1));
@@ -139,7 +192,7 @@ fn a_successor_finishes_what_was_committed_and_removes_what_was_not() {
         }
         script.writer = Sequencer::new(keys(), Bytes::from_static(b"two"));
         script.run();
-        assert_eq!(script.events(), [Event::Ready { store: StoreId([1; 16]), had_owner: true }], "after {steps} steps");
+        assert_eq!(script.events(), [Event::Ready { store: StoreId([1; 16]), had_owner: true, servers: None }], "after {steps} steps");
         assert_eq!((script.etcd.count(&keys().data()), script.etcd.count(&keys().journals())), (there, 0), "after {steps} steps");
     }
 }
@@ -165,7 +218,7 @@ fn a_restored_etcd_is_refused_until_it_is_adopted() {
     assert_eq!(script.events()[1..], [Event::Durable(1), Event::Durable(2)]);
     script.writer = Sequencer::new(keys(), Bytes::from_static(b"four"));
     script.run();
-    assert_eq!(script.events(), [Event::Ready { store: StoreId([1; 16]), had_owner: true }]);
+    assert_eq!(script.events(), [Event::Ready { store: StoreId([1; 16]), had_owner: true, servers: None }]);
 }
 
 #[test]

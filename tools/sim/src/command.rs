@@ -115,15 +115,16 @@ fn bugs(args: &BugsArgs, out: &mut dyn Write) -> io::Result<u8> {
 
 /// Runs of groups of servers.
 fn groups(args: &SeedArgs, out: &mut dyn Write) -> io::Result<u8> {
-    let (mut take_overs, mut run, mut sealed) = (0, 0, 0);
+    let (mut take_overs, mut changes, mut run, mut sealed) = (0, 0, 0, 0);
     for seed in args.seeds() {
         let plan = GroupPlan::draw(seed);
         if args.seed.is_some() {
-            let GroupPlan { servers, agents, drift_ppm, loss_ppm, dead, heal_ns, sealed, .. } = &plan;
+            let GroupPlan { servers, spares, changes, agents, drift_ppm, loss_ppm, dead, heal_ns, sealed, .. } = &plan;
             let how = if sealed.is_some() { "sealed" } else { "in clear" };
             writeln!(
                 out,
-                "{servers} servers, {agents} agents, {how}, drift {drift_ppm} ppm, loss {loss_ppm} ppm, mended at {} ms, dead from then on: {dead:?}",
+                "{servers} servers and {spares} more, {} times changed, {agents} agents, {how}, drift {drift_ppm} ppm, loss {loss_ppm} ppm, mended at {} ms, dead from then on: {dead:?}",
+                changes.len(),
                 heal_ns / 1_000_000
             )?;
             for fault in &plan.faults {
@@ -137,6 +138,7 @@ fn groups(args: &SeedArgs, out: &mut dyn Write) -> io::Result<u8> {
             }
         });
         told?;
+        changes += outcome.changes;
         (take_overs, run, sealed) = (take_overs + outcome.take_overs, run + 1, sealed + u64::from(plan.sealed.is_some()));
         if args.seed.is_some() {
             writeln!(out, "hash {:016x}, {} take-overs, {} ms", outcome.hash, outcome.take_overs, outcome.sim_ns / 1_000_000)?;
@@ -146,7 +148,7 @@ fn groups(args: &SeedArgs, out: &mut dyn Write) -> io::Result<u8> {
             return Ok(VIOLATION);
         }
     }
-    writeln!(out, "{run} runs of groups, {sealed} of them sealed, {take_overs} take-overs, no violation")?;
+    writeln!(out, "{run} runs of groups, {sealed} of them sealed, {take_overs} take-overs, {changes} changes of servers, no violation")?;
     Ok(CLEAN)
 }
 

@@ -85,6 +85,8 @@ pub const SCRIPTED: &[(Bug, &str)] = &[
     (Bug::C4, "grace counts from before the election"),
     (Bug::C6, "every hint of who serves is followed"),
     (Bug::C7, "grace is not whole at the second take-over"),
+    (Bug::C8, "servers are changed again before that is agreed on"),
+    (Bug::C9, "what was granted is forgotten when servers are changed"),
     (Bug::K1, "an invite is spent before the key is registered"),
     (Bug::K2, "a second key is admitted by a spent invite"),
 ];
@@ -272,6 +274,8 @@ pub const fn about(bug: Bug) -> (Profile, &'static str) {
         | Bug::C4
         | Bug::C6
         | Bug::C7
+        | Bug::C8
+        | Bug::C9
         | Bug::K1
         | Bug::K2 => (Calm, "found by scenarios"),
     }

@@ -17,6 +17,8 @@ pub struct ServerGroup {
     /// Where each of them is, and commands.
     places: Vec<Place>,
     outside: Place,
+    /// How many of them the first list has.
+    listed: usize,
     store: String,
     args: Vec<String>,
     is_sealed: bool,
@@ -26,30 +28,36 @@ pub struct ServerGroup {
 impl ServerGroup {
     /// So many servers, in clear, on loopback, at ports that are free, with a new store.
     pub fn start(etcds: &Etcds, count: usize, args: &[&str]) -> Self {
-        Self::of(etcds, vec![Place::default(); count], Place::default(), free_names(count), false, args)
+        Self::of(etcds, vec![Place::default(); count], Place::default(), free_names(count), 0, false, args)
     }
 
     /// The same, each with a key of its own, and commands with an operator's.
     pub fn sealed(etcds: &Etcds, count: usize, args: &[&str]) -> Self {
-        Self::of(etcds, vec![Place::default(); count], Place::default(), free_names(count), true, args)
+        Self::of(etcds, vec![Place::default(); count], Place::default(), free_names(count), 0, true, args)
+    }
+
+    /// The same, and one more that the list does not have, not started yet: its number is `count`.
+    pub fn sealed_with_a_spare(etcds: &Etcds, count: usize, args: &[&str]) -> Self {
+        Self::of(etcds, vec![Place::default(); count + 1], Place::default(), free_names(count + 1), 1, true, args)
     }
 
     /// In clear, on these hosts, by these names; commands are started in the place after them.
     pub fn at(etcds: &Etcds, places: Vec<Place>, names: Vec<String>, outside: Place, args: &[&str]) -> Self {
-        Self::of(etcds, places, outside, names, false, args)
+        Self::of(etcds, places, outside, names, 0, false, args)
     }
 
-    fn of(etcds: &Etcds, places: Vec<Place>, outside: Place, names: Vec<String>, is_sealed: bool, args: &[&str]) -> Self {
-        let (dir, count, store, group) = (tempfile::tempdir().unwrap(), names.len(), etcds.store("group"), names.join(","));
+    fn of(etcds: &Etcds, places: Vec<Place>, outside: Place, names: Vec<String>, spares: usize, is_sealed: bool, args: &[&str]) -> Self {
+        let (dir, count, store) = (tempfile::tempdir().unwrap(), names.len(), etcds.store("group"));
         let own: &[&str] = if is_sealed { &[] } else { &["--insecure"] };
-        let own = [&["--json", "--store", &store, "--group", &group], own].concat();
+        let own = [&["--json", "--store", &store], own].concat();
         let args = own.iter().chain(args).map(ToString::to_string).collect();
         let servers = names.iter().map(|_| None).collect();
-        let mut this = Self { servers, names, places, outside, store: store.clone(), args, is_sealed, dir };
+        let listed = count - spares;
+        let mut this = Self { servers, names, places, outside, listed, store: store.clone(), args, is_sealed, dir };
         this.init(0, &["--new-cluster", &store]);
         // Once more for all but the last: it makes no keys, and hands the roster with all of them out.
         (1..count).chain(0..count - 1).for_each(|server| this.init(server, &["--keys-only"]));
-        (0..count).for_each(|server| this.start_server(server));
+        (0..listed).for_each(|server| this.start_server(server));
         this
     }
 
@@ -98,10 +106,13 @@ impl ServerGroup {
         self.dir.path().join(format!("log-{server}"))
     }
 
-    /// Starts a server, again if it was ended.
+    /// Starts a server, again if it was ended. It is told of the first list, and of itself.
     pub fn start_server(&mut self, server: usize) {
         let state = self.state(server);
-        let mut args = vec!["--me", &self.names[server], "--state", state.to_str().unwrap()];
+        let own = (server >= self.listed).then_some(server);
+        let group: Vec<&str> = (0..self.listed).chain(own).map(|server| self.name(server)).collect();
+        let group = group.join(",");
+        let mut args = vec!["--me", &self.names[server], "--state", state.to_str().unwrap(), "--group", &group];
         args.extend(self.args.iter().map(String::as_str));
         let log = File::options().append(true).create(true).open(self.log_file(server)).unwrap();
         self.servers[server] = Some(Daemon::of(&self.places[server], command(CISTERND, &args).stderr(log)));

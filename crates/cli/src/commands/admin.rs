@@ -11,6 +11,7 @@ pub(super) mod invite;
 mod quota;
 mod rename;
 mod revoke;
+mod servers;
 mod sessions;
 mod stats;
 mod status;
@@ -45,6 +46,8 @@ super::commands! {
     Revoke(revoke::RevokeAgent),
     Backup(backup::Backup),
     HandOver(hand_over::HandOver),
+    AddServer(servers::AddServer),
+    RemoveServer(servers::RemoveServer),
 }
 
 /// Global options of commands that ask a server as an operator.

@@ -16,7 +16,7 @@ use super::Run;
 use crate::capture;
 use crate::ctx::Ctx;
 use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE};
-use crate::group::{GroupList, Troubles, look_for_others};
+use crate::group::{GroupList, LookFor, Troubles, look_for_others};
 use crate::local::{Failure, millis};
 use crate::places::make_above;
 use crate::settings::ppm;
@@ -195,7 +195,7 @@ fn serve(args: &Peer, group: &GroupList, ctx: &Ctx) -> Result<(), Failure> {
         EventLoop::new(vec![port], Owned(node), daemon, clock, options).map_err(|e| Failure::new("ADDRESS", EXIT_FAILED, e.to_string()))?;
     let handle = event_loop.handle();
     // It waits for it, and lives as long as the process.
-    let _ = give.send(handle.clone());
+    let _ = give.send(LookFor::Loop(handle.clone()));
     signals::at_end(move || {
         stop.store(true, Ordering::Release);
         handle.wake();

@@ -90,15 +90,12 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "STORE", conflicts_with = "volatile")]
     pub(crate) store: Option<PathBuf>,
     /// With a store on etcd: the servers that share it, in the same order on each of them (host:port,...), or a file with one a line. One serves,
-    /// the others take over from it (docs/group.md)
+    /// the others take over from it; once one has served, the list in the store counts, which `cistern admin add-server` changes (docs/group.md)
     #[arg(long, value_parser = GroupList::of_servers, value_name = "MEMBERS", conflicts_with = "volatile")]
     pub(crate) group: Option<GroupList>,
     /// Which of them this is, as the list names it; else the one with an address of this host
     #[arg(long, value_name = "MEMBER", requires = "group")]
     pub(crate) me: Option<Address>,
-    /// Number of the list of members: another list has a larger one
-    #[arg(long, default_value_t = 1, value_name = "NUMBER", requires = "group")]
-    pub(crate) group_number: u32,
     /// Length of the lease by which a server of a group serves; the same on each of them. A server that stands still for so long is replaced
     #[arg(long, value_parser = duration, default_value = "500ms", value_name = "DURATION", requires = "group")]
     pub(crate) group_lease: Duration,

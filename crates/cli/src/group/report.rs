@@ -8,14 +8,11 @@ use cistern_link::Instant;
 
 /// Each member, as this one sees it.
 pub(crate) fn member_rows(node: &Node, now: Instant, group: &GroupList, troubles: &Troubles) -> Vec<MemberRow> {
-    let row = |(place, name): (usize, &Address)| {
-        let member = u8::try_from(place).expect("members are few");
-        MemberRow {
-            name: name.to_string(),
-            address: node.address(member).map(|address| address.to_string()),
-            heard_ms: node.heard(member).map(|heard| millis(now.since(heard))),
-            trouble: troubles.of(place).cloned(),
-        }
+    let row = |(member, name): (u8, &Address)| MemberRow {
+        name: name.to_string(),
+        address: node.address(member).map(|address| address.to_string()),
+        heard_ms: node.heard(member).map(|heard| millis(now.since(heard))),
+        trouble: troubles.of(member.into()).cloned(),
     };
-    group.members().iter().enumerate().map(row).collect()
+    group.present().map(row).collect()
 }

@@ -36,7 +36,8 @@ impl Troubles {
         }
     }
 
-    fn tell(&mut self, member: u8, what: String, group: &GroupList) {
+    /// Says what is wrong with a member.
+    pub(crate) fn tell(&mut self, member: u8, what: String, group: &GroupList) {
         log::warn!("{}: {what}", group.members()[usize::from(member)]);
         self.0[usize::from(member)] = Some(what);
     }

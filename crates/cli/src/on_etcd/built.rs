@@ -1,6 +1,6 @@
 //! Stores on etcd: opened for a server, made, checked, adopted after a restore.
 
-use super::Probed;
+use super::{Probed, StoredServers};
 use crate::commands::check::look_at;
 use crate::execute::{EXIT_FAILED, EXIT_SOFTWARE, EXIT_STORE};
 use crate::local::Failure;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use cistern_server::store::Key;
 use cistern_store::check::Report;
 use cistern_store::{OpenError, Problem, restoration, revocation};
-use cistern_store_etcd::{EtcdStore, StoppedEtcd, Target};
+use cistern_store_etcd::{EtcdStore, ServerList, StoppedEtcd, Target};
 use cistern_text::Progress;
 use cistern_trust::Revocations;
 use cistern_wire::StoreId;
@@ -37,20 +37,21 @@ pub(crate) fn open(store: &Path, wake: impl Fn() + Send + Sync + 'static) -> Res
     Ok(EtcdStore::open(&target(store)?, &owner()?, wake)?)
 }
 
-/// Takes the store for the elected server of a group, as long as `may_take`.
+/// Takes the store for the server of a group that these have elected, as long as `may_take`.
 pub(crate) fn open_elected(
     store: &Path,
+    (number, servers): StoredServers,
     may_take: impl Fn() -> bool + Send + 'static,
     wake: impl Fn() + Send + Sync + 'static,
 ) -> Result<EtcdStore, Failure> {
-    Ok(EtcdStore::open_elected(&target(store)?, &owner()?, may_take, wake)?)
+    Ok(EtcdStore::open_elected(&target(store)?, &owner()?, ServerList { number, servers }, may_take, wake)?)
 }
 
 /// Looks whether the store is there, every so often.
 pub(crate) fn probe(store: &Path, period: Duration, tell: impl Fn(Probed) -> bool + Send + 'static) -> Result<(), Failure> {
-    let tell = move |came: Result<(), OpenError>| {
+    let tell = move |came: Result<Option<ServerList>, OpenError>| {
         tell(match came {
-            Ok(()) => Probed::Answered,
+            Ok(list) => Probed::Answered(list.map(|list| (list.number, list.servers))),
             Err(e) if e.problem == Problem::Io => Probed::Silent(e.what),
             Err(e) => Probed::Wrong(e.into()),
         })

@@ -3,7 +3,7 @@
 //! As the checker of the default mode, but for time: each clock ticks by itself, as long as no two differ by more than ε. What is judged is what an
 //! outsider sees: two processes of which each owns the resource by its own clock.
 
-use cistern_flease::{Cx, Group, Message, Outbox, Register, Terms};
+use cistern_flease::{Cx, Group, MemberSet, Message, Outbox, Register, Terms};
 use cistern_link::Instant;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::time::Duration;
@@ -247,7 +247,15 @@ impl World<'_> {
     fn carry_out(&mut self, id: u32, step: SiteStep) -> (u32, Vec<u16>) {
         let mut site = self.sites[id as usize].clone();
         let (me, nonce) = (site.me, site.nonce);
-        let group = Group { terms: self.bounds.terms(), members: 3, me, nonce, renew_by_write: false, durable_tokens: false };
+        let group = Group {
+            terms: self.bounds.terms(),
+            places: 3,
+            members: MemberSet::first(3),
+            me,
+            nonce,
+            renew_by_write: false,
+            durable_tokens: false,
+        };
         let cx = Cx {
             group: &group,
             now: Instant::new(0, 0),

@@ -5,7 +5,7 @@
 //! is breadth first, so that the schedule that it finds is a shortest one. What a process does depends on itself alone: each of its states is kept
 //! once, and each of its steps is carried out once.
 
-use cistern_flease::{Ballot, Cx, Group, Instance, Message, Outbox, Terms};
+use cistern_flease::{Ballot, Cx, Group, Header, Instance, MemberSet, Message, Outbox, Terms};
 use cistern_link::Instant;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::time::Duration;
@@ -25,6 +25,8 @@ pub(crate) struct Bounds {
     pub(crate) restarts: u8,
     pub(crate) releases: u8,
     pub(crate) ticks: u8,
+    /// The members under each number: an owner whose ownership is agreed on under one may write the next, and each process learns of it when it will.
+    pub(crate) lists: &'static [&'static [u8]],
     /// Whether owners renew by WRITE alone.
     pub(crate) renew_by_write: bool,
     /// Judge by each rule too, not only by what can be seen from outside.
@@ -41,6 +43,7 @@ impl Bounds {
         restarts: 0,
         releases: 0,
         ticks: 3,
+        lists: &[&[0, 1, 2]],
         renew_by_write: false,
         rules: true,
         states_max: 3_000_000,
@@ -63,6 +66,9 @@ enum Action {
     Attempt(usize),
     Release(usize),
     Restart(usize),
+    /// The next list is written.
+    Write,
+    Learn(usize),
     /// The message of this number.
     Deliver(usize),
 }
@@ -72,6 +78,7 @@ enum Action {
 struct Sent {
     from: u8,
     nonce: u64,
+    list: u8,
     to: u8,
     message: Message,
 }
@@ -81,6 +88,8 @@ struct Process {
     me: u8,
     instance: Instance,
     nonce: u64,
+    /// The number of the list that it knows.
+    list: u8,
     started: u64,
     clock: u64,
     attempts: u8,
@@ -99,6 +108,8 @@ impl Process {
 struct State {
     processes: [u32; PROCESSES],
     sent: [u64; SENT_MAX / 64],
+    /// The number of the newest list.
+    list: u8,
     restarts: u8,
     releases: u8,
     ticks: u8,
@@ -114,6 +125,7 @@ enum Step {
     Attempt,
     Release,
     Restart,
+    Learn(u8),
     Get(u16),
 }
 
@@ -202,13 +214,14 @@ impl<'a> World<'a> {
             me: u8::try_from(p).unwrap(),
             instance: Instance::default(),
             nonce: 1,
+            list: 0,
             started: 0,
             clock,
             attempts: 0,
             attempted: 0,
         };
         let processes = std::array::from_fn(|p| self.number(process(p)));
-        State { processes, sent: [0; _], restarts: 0, releases: 0, ticks: 0 }
+        State { processes, sent: [0; _], list: 0, restarts: 0, releases: 0, ticks: 0 }
     }
 
     fn number(&mut self, process: Process) -> u32 {
@@ -234,7 +247,10 @@ impl<'a> World<'a> {
             actions.push(Action::Tick);
         }
         let process = |p: usize| &self.processes[state.processes[p] as usize];
-        let takes_part = |p: usize| process(p).clock >= process(p).started + self.wait;
+        let takes_part = |p: usize| {
+            let is_member = self.bounds.lists[usize::from(process(p).list)].contains(&process(p).me);
+            is_member && process(p).clock >= process(p).started + self.wait
+        };
         for p in 0..RIVALS {
             if process(p).attempts < self.bounds.attempts[p] && takes_part(p) {
                 actions.push(Action::Attempt(p));
@@ -243,6 +259,11 @@ impl<'a> World<'a> {
                 actions.push(Action::Release(p));
             }
         }
+        let may_write = |p: usize| process(p).list == state.list && process(p).instance.is_agreed(process(p).now());
+        if usize::from(state.list) + 1 < self.bounds.lists.len() && (0..PROCESSES).any(may_write) {
+            actions.push(Action::Write);
+        }
+        actions.extend((0..PROCESSES).filter(|p| process(*p).list < state.list).map(Action::Learn));
         if state.restarts < self.bounds.restarts {
             actions.extend((0..PROCESSES).map(Action::Restart));
         }
@@ -257,6 +278,8 @@ impl<'a> World<'a> {
             Action::Attempt(p) => format!("{p} begins an attempt"),
             Action::Release(p) => format!("{p} releases"),
             Action::Restart(p) => format!("{p} restarts"),
+            Action::Write => "the next list is written".to_owned(),
+            Action::Learn(p) => format!("{p} learns the newest list"),
             Action::Deliver(id) => {
                 let Sent { from, to, message, .. } = self.sent[id];
                 format!("{to} gets of {from}: {message:?}")
@@ -275,6 +298,11 @@ impl<'a> World<'a> {
             Action::Restart(p) => {
                 state.restarts += 1;
                 self.step(&mut state, p, Step::Restart)?;
+            }
+            Action::Write => state.list += 1,
+            Action::Learn(p) => {
+                let list = state.list;
+                self.step(&mut state, p, Step::Learn(list))?;
             }
             Action::Attempt(p) => self.step(&mut state, p, Step::Attempt)?,
             Action::Release(p) => {
@@ -302,11 +330,14 @@ impl<'a> World<'a> {
     }
 
     /// Carries out a step of one process.
-    fn carry_out(&mut self, p: usize, id: u32, step: Step) -> Stepped {
-        let mut process = self.processes[id as usize].clone();
+    fn carry_out(&mut self, p: usize, number: u32, step: Step) -> Stepped {
+        let mut process = self.processes[number as usize].clone();
         let bounds = self.bounds;
         let (me, nonce) = (process.me, process.nonce);
-        let group = Group { terms: bounds.terms(), members: 3, me, nonce, renew_by_write: bounds.renew_by_write, durable_tokens: false };
+        let mut members = MemberSet::default();
+        bounds.lists[usize::from(process.list)].iter().for_each(|member| members.insert(*member));
+        let terms = bounds.terms();
+        let group = Group { terms, places: 3, members, me, nonce, renew_by_write: bounds.renew_by_write, durable_tokens: false };
         let cx = Cx { group: &group, now: process.now(), rto: Duration::ZERO, random: 0, least_token: 0, token_max: u64::MAX, clock_us: 0 };
         let mut out = Outbox::new();
         match step {
@@ -320,8 +351,18 @@ impl<'a> World<'a> {
                 process.instance.attempt(&cx, &mut out);
             }
             Step::Release => process.instance.release(&cx, None, &mut out),
+            Step::Learn(list) => {
+                process.list = list;
+                process.instance.change_list();
+            }
             Step::Get(id) => {
                 let sent = self.sent[usize::from(id)];
+                if !Header::is_heard(sent.list.into(), process.list.into()) {
+                    return Ok((number, Vec::new()));
+                }
+                if bounds.rules && sent.list != process.list {
+                    return Err("what was sent under another list was heard");
+                }
                 let before = process.instance.clone();
                 process.instance.receive(&cx, sent.from, sent.nonce, sent.message, &mut out);
                 if bounds.rules {
@@ -338,7 +379,8 @@ impl<'a> World<'a> {
             {
                 return Err("the lease of another is written");
             }
-            sent.extend(to.iter().map(|to| self.message(Sent { from: me, nonce, to, message })));
+            let list = process.list;
+            sent.extend(to.iter().map(|to| self.message(Sent { from: me, nonce, list, to, message })));
         }
         Ok((self.number(process), sent))
     }

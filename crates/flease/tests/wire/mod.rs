@@ -1,6 +1,6 @@
 //! Datagrams: what is written is read, anything else is refused with its reason.
 
-use cistern_flease::{Ballot, DATAGRAM_MAX, Datagram, DropReason, Group, Header, Lease, Message, Mismatch, Terms};
+use cistern_flease::{Ballot, DATAGRAM_MAX, Datagram, DropReason, Group, Header, Lease, MemberSet, Message, Mismatch, Terms};
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -9,8 +9,15 @@ const MANUAL: &str = include_str!("../../../../docs/flease.md");
 /// What member 0 says of itself; the receiver is member 1.
 fn sender() -> Header {
     let names = [b"a".to_vec(), b"b".to_vec(), b"c".to_vec()];
-    let group =
-        Group { terms: Terms::default(), members: 3, me: 0, nonce: 0x0102_0304_0506_0708, renew_by_write: false, durable_tokens: false };
+    let group = Group {
+        terms: Terms::default(),
+        places: 3,
+        members: MemberSet::first(3),
+        me: 0,
+        nonce: 0x0102_0304_0506_0708,
+        renew_by_write: false,
+        durable_tokens: false,
+    };
     Header { list_number: 1, list_hash: Header::hash_of(&names), group, hears: false }
 }
 
@@ -130,7 +137,7 @@ fn what_differs_is_named() {
     let rows = [
         (Header { list_number: 2, ..ours }, Mismatch::ListNumber),
         (Header { list_hash: 1, ..ours }, Mismatch::List),
-        (of(Group { members: 4, ..ours.group }), Mismatch::List),
+        (of(Group { places: 4, members: MemberSet::first(4), ..ours.group }), Mismatch::List),
         (with(Terms { lease: Duration::from_millis(501), ..terms }), Mismatch::Lease),
         (with(Terms { drift_ppm: 10_001, ..terms }), Mismatch::Drift),
         (with(Terms { epsilon: Duration::from_millis(2), ..terms }), Mismatch::Epsilon),

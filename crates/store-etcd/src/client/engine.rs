@@ -7,7 +7,7 @@
 use super::connection::{Members, Pair};
 use super::space::Space;
 use super::{MayTake, Shared, Work};
-use crate::record::{Keyspace, end_of};
+use crate::record::{Keyspace, ServerList, end_of};
 use crate::sequencer::{Event, Reason, Sequencer};
 use crate::txn::{Header, Outcome};
 use bytes::Bytes;
@@ -36,8 +36,8 @@ const OUTAGE: Duration = Duration::from_secs(2);
 /// Time that is given to what was handed over when the store is closed.
 const CLOSE: Duration = Duration::from_secs(2);
 
-/// What `open` waits for: the store's id, and whether it had another owner.
-pub(super) type Opened = Result<(StoreId, bool), Reason>;
+/// What `open` waits for: the store's id, whether it had another owner, the servers of its group.
+pub(super) type Opened = Result<(StoreId, bool, Option<ServerList>), Reason>;
 
 /// What a task brings.
 enum Done {
@@ -147,6 +147,11 @@ impl Turning {
             }
             Work::Store(StoreWork::Load(queries)) => self.queries.extend(queries),
             Work::Adopt(id) => self.engine.sequencer.adopt(id),
+            Work::ChangeServers(list) => {
+                if !self.engine.sequencer.change_servers(list) {
+                    log::info!("{}: the list of servers was changed meanwhile, and is not changed again", self.engine.shared.name);
+                }
+            }
         }
     }
 
@@ -265,7 +270,7 @@ impl Turning {
     fn tell(&mut self) {
         while let Some(event) = self.engine.sequencer.event() {
             match event {
-                Event::Ready { store, had_owner } => self.open_is(Ok((store, had_owner))),
+                Event::Ready { store, had_owner, servers } => self.open_is(Ok((store, had_owner, servers))),
                 Event::Durable(batch) => {
                     self.engine.shared.counts.durable(batch, self.took);
                     self.say(StoreEvent::Durable(batch));

@@ -14,6 +14,7 @@ mod stopped;
 pub use probe::probe;
 pub use stopped::{StoppedEtcd, create};
 
+use crate::record::ServerList;
 use crate::sequencer::{Reason, Sequencer};
 use crate::target::Target;
 use bytes::Bytes;
@@ -48,6 +49,8 @@ enum Work {
     Store(StoreWork),
     /// Makes this etcd the store's own; durable as this batch.
     Adopt(BatchId),
+    /// Changes the servers of the group.
+    ChangeServers(ServerList),
 }
 
 /// What the thread shares with the server's loop.
@@ -67,6 +70,7 @@ impl Shared {
 /// A store on etcd, which this process owns until another one takes it.
 pub struct EtcdStore {
     id: StoreId,
+    servers: Option<ServerList>,
     shared: Arc<Shared>,
     work: Option<UnboundedSender<Work>>,
     events: Receiver<StoreEvent>,
@@ -94,18 +98,30 @@ impl EtcdStore {
         Ok(store)
     }
 
-    /// As [`Self::open`], for the elected server of a group, as long as `may_take`: the lease of the group says that the former owner has
-    /// stopped, so nothing is waited for.
+    /// As [`Self::open`], for the server of a group that these have elected, as long as `may_take`: the lease of the group says that the former
+    /// owner has stopped, so nothing is waited for.
     ///
     /// # Errors
     /// As [`Self::open`]; or it must not be taken any more.
     pub fn open_elected(
         target: &Target,
         owner: &str,
+        elected_by: ServerList,
         may_take: impl Fn() -> bool + Send + 'static,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, OpenError> {
-        Ok(Self::start(target, sequencer(target, owner), may_take, wake)?.0)
+        Ok(Self::start(target, sequencer(target, owner).elected_by(elected_by), may_take, wake)?.0)
+    }
+
+    /// The servers of the group that shares it, when it was taken.
+    #[must_use]
+    pub const fn servers(&self) -> Option<&ServerList> {
+        self.servers.as_ref()
+    }
+
+    /// Changes the servers of the group, if this is the list after the one that the store has; whoever looks sees when it is done.
+    pub fn change_servers(&mut self, list: ServerList) {
+        self.give(Work::ChangeServers(list));
     }
 
     /// Gives also whether there was an owner.
@@ -137,7 +153,7 @@ impl EtcdStore {
         let runtime = runtime().map_err(|e| io_error(target, &e))?;
         let thread = Builder::new().name("store-etcd".to_owned()).spawn(move || runtime.block_on(engine.run()));
         let thread = thread.map_err(|e| io_error(target, &e))?;
-        let (id, had_owner) = loop {
+        let (id, had_owner, servers) = loop {
             match waits.recv_timeout(PATIENCE) {
                 Ok(Ok(opened)) => break opened,
                 Ok(Err(reason)) => return Err(error(target, &reason)),
@@ -145,7 +161,7 @@ impl EtcdStore {
                 Err(RecvTimeoutError::Disconnected) => return Err(error(target, &Reason::Broken("its thread has ended".to_owned()))),
             }
         };
-        Ok((Self { id, shared, work: Some(work), events, thread: Some(thread), is_over: false }, had_owner))
+        Ok((Self { id, servers, shared, work: Some(work), events, thread: Some(thread), is_over: false }, had_owner))
     }
 
     /// The store's id.
@@ -235,7 +251,7 @@ fn error(target: &Target, reason: &Reason) -> OpenError {
     let problem = match reason {
         Reason::Missing => Problem::Missing,
         Reason::Foreign(_) => Problem::Foreign,
-        Reason::Superseded(_) | Reason::TooLate => Problem::InUse,
+        Reason::Superseded(_) | Reason::TooLate | Reason::OtherServers(_) => Problem::InUse,
         Reason::Restored | Reason::WentBack => Problem::Copy,
         Reason::Broken(_) => Problem::Io,
     };

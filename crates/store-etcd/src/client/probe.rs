@@ -1,10 +1,10 @@
-//! Whether the store is there, asked again and again by a server that does not have it.
+//! Whether the store is there, and which servers share it, asked again and again by each of them.
 //!
 //! Decides nothing: each answer is a linearizable read of the store's identity, so a majority of etcd's members has had its part in it.
 //! Leaves to others: what follows from an answer, or from none (`cistern_group`).
 
 use super::{error, io_error, members, runtime};
-use crate::record::Identity;
+use crate::record::{Identity, ServerList};
 use crate::sequencer::Reason;
 use crate::target::Target;
 use cistern_store::{OpenError, Problem};
@@ -17,7 +17,11 @@ use tokio::time::sleep;
 ///
 /// # Errors
 /// A file of the credentials cannot be read, or the system has no thread to spare.
-pub fn probe(target: &Target, period: Duration, tell: impl Fn(Result<(), OpenError>) -> bool + Send + 'static) -> Result<(), OpenError> {
+pub fn probe(
+    target: &Target,
+    period: Duration,
+    tell: impl Fn(Result<Option<ServerList>, OpenError>) -> bool + Send + 'static,
+) -> Result<(), OpenError> {
     let (members, runtime) = (members(target)?, runtime().map_err(|e| io_error(target, &e))?);
     let (of, key) = (target.clone(), target.keys.identity());
     let run = async move {
@@ -43,8 +47,8 @@ pub fn probe(target: &Target, period: Duration, tell: impl Fn(Result<(), OpenErr
     thread.map(drop).map_err(|e| io_error(target, &e))
 }
 
-/// Whether what was found is the identity of a store that was written in this cluster.
-fn identity(value: Option<&[u8]>, cluster: u64) -> Result<(), Reason> {
+/// The servers that share the store, if what was found is the identity of one that was written in this cluster.
+fn identity(value: Option<&[u8]>, cluster: u64) -> Result<Option<ServerList>, Reason> {
     let found = Identity::from_bytes(value.ok_or(Reason::Missing)?).map_err(Reason::Foreign)?;
-    if found.cluster == cluster { Ok(()) } else { Err(Reason::Restored) }
+    if found.cluster == cluster { Ok(found.servers) } else { Err(Reason::Restored) }
 }

@@ -103,7 +103,7 @@ pub fn create(target: &Target, id: StoreId, records: impl IntoIterator<Item = (K
     if !found.is_empty() {
         return Err(there_is_one());
     }
-    let identity = Identity { store: id, cluster: header.cluster }.to_bytes();
+    let identity = Identity { store: id, cluster: header.cluster, servers: None }.to_bytes();
     let mut then = vec![Op::Put(keys.identity(), identity.clone())];
     then.extend(records.into_iter().map(|(key, value)| Op::Put(keys.of(&key), value)));
     let compares = vec![Compare::Value(keys.identity(), None), Compare::Revision(keys.owner(), 0)];

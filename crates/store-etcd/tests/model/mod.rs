@@ -28,7 +28,7 @@ impl Etcd {
 
     /// One with an empty store in it.
     pub(crate) fn with_store(keys: &Keyspace) -> Self {
-        let identity = Identity { store: StoreId([1; 16]), cluster: 1 };
+        let identity = Identity { store: StoreId([1; 16]), cluster: 1, servers: None };
         let values = [(keys.identity(), Entry { value: identity.to_bytes(), revision: 1 })].into();
         Self { values, revision: 1, cluster: 1 }
     }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use cistern_server::store::{Answer as Loaded, Key, Query};
-use cistern_store_etcd::{Answer, Compare, Entry, Header, Identity, Keyspace, Op, Txn};
+use cistern_store_etcd::{Answer, Compare, Entry, Header, Identity, Keyspace, Op, ServerList, Txn};
 use cistern_wire::StoreId;
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ impl Etcd {
     /// One in which the store was just made.
     pub(super) fn new() -> Self {
         let keys = Keyspace::new("/cistern");
-        let identity = Identity { store: STORE, cluster: CLUSTER };
+        let identity = Identity { store: STORE, cluster: CLUSTER, servers: None };
         let values = [(keys.identity(), Entry { value: identity.to_bytes(), revision: 1 })].into();
         Self { keys, values, revision: 1 }
     }
@@ -44,6 +44,12 @@ impl Etcd {
             Compare::Revision(key, revision) => self.values.get(key).map_or(0, |entry| entry.revision) == *revision,
             Compare::Value(key, value) => self.values.get(key).map(|entry| &entry.value) == value.as_ref(),
         }
+    }
+
+    /// The servers of the group, as the store has them.
+    pub(super) fn servers(&self) -> Option<ServerList> {
+        let identity = self.values.get(&self.keys.identity())?;
+        Identity::from_bytes(&identity.value).expect("a server writes what it reads").servers
     }
 
     /// Whether the store is that of a writer of this name.

@@ -1,5 +1,7 @@
 //! The machines of a group's run: servers with their side of the store, agents with one user each.
 
+mod servers;
+
 use super::etcd::STORE;
 use super::judge::Tenure;
 use super::keys::GroupSealing;
@@ -18,8 +20,9 @@ use cistern_group::{Duty, GroupServer, TenureId};
 use cistern_link::{Instant, Machine as _};
 use cistern_server::store::{Loaded, Query, StoreEvent, StoreWork};
 use cistern_server::{Config, Server};
-use cistern_store_etcd::{Answer, Event as WriterEvent, Keyspace, Outcome, Sequencer, Txn};
+use cistern_store_etcd::{Answer, Event as WriterEvent, Keyspace, Outcome, Sequencer, ServerList, Txn};
 use cistern_wire::{AgentId, Mode, Status};
+use servers::places;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -62,7 +65,7 @@ pub(super) enum Ask {
 pub(super) enum Said {
     Written(u64, Answer),
     Loaded(Loaded),
-    Pong,
+    Pong(Option<ServerList>),
 }
 
 /// A server's side of the store, in one tenure.
@@ -99,18 +102,23 @@ pub(super) struct GroupHost {
     seeds: SimRng,
     config: Config,
     group: cistern_flease::Config,
+    /// The servers that it has learned of last; number 0: as it is configured.
+    servers: ServerList,
     sealing: Option<GroupSealing>,
 }
 
 impl GroupHost {
     pub(super) fn new(plan: &GroupPlan, number: usize, sealing: Option<GroupSealing>, rng: &SimRng) -> Self {
         let terms = Terms { lease: GROUP_LEASE, drift_ppm: plan.drift_ppm, ..Terms::default() };
-        let name = |server| server_address(server).to_string().into_bytes();
+        // Who may be added knows itself and those of the first list.
+        let listed: Vec<usize> = (0..plan.servers).chain((number >= plan.servers).then_some(number)).collect();
+        let names: Vec<String> = listed.iter().map(|server| server_address(*server).to_string()).collect();
+        let me = listed.iter().position(|server| *server == number).unwrap_or(0);
         let group = cistern_flease::Config {
             terms,
-            list_number: 1,
-            members: (0..plan.servers).map(name).collect(),
-            me: u8::try_from(number).unwrap_or(0),
+            list_number: 0,
+            members: names.iter().map(|name| name.clone().into_bytes()).collect(),
+            me: u8::try_from(me).unwrap_or(0),
             renew_by_write: plan.seed % 2 == 1,
             resources_max: 1,
             reserved: None,
@@ -132,23 +140,24 @@ impl GroupHost {
             seeds: rng.fork(&format!("server {number}")),
             config,
             group,
+            servers: ServerList { number: 0, servers: names.join(",") },
             sealing,
         }
     }
 
     pub(super) fn start(&mut self, now: u64) {
         self.starts += 1;
+        let names: Vec<_> = self.group.members.iter().map(|name| String::from_utf8_lossy(name)).collect();
+        self.servers = ServerList { number: 0, servers: names.join(",") };
         let machine = GroupServer::new(&self.group, self.seeds.seed(), self.clock.at(True(now)));
         let mut machine = machine.expect("the terms of plans are legal");
         if let Some(sealing) = &self.sealing {
             let mut boot = [0; 16];
             boot.copy_from_slice(&self.seeds.seed()[..16]);
-            machine = sealing.member(machine, self.number, boot);
-        }
-        for member in 0..self.group.members.len() {
-            machine.node_mut().set_address(u8::try_from(member).unwrap_or(0), server_address(member));
+            machine = sealing.member(machine, self.number, &places(&self.servers), boot);
         }
         self.machine = Some(machine);
+        self.follow_servers();
     }
 
     pub(super) fn crash(&mut self) {
@@ -202,7 +211,7 @@ impl GroupHost {
             match duty {
                 Duty::Open(id) => {
                     let name = Bytes::from(format!("server {} start {} tenure {}", self.number, self.starts, id.0));
-                    let writer = Sequencer::new(keys.clone(), name.clone());
+                    let writer = Sequencer::new(keys.clone(), name.clone()).elected_by(self.servers.clone());
                     self.side = Some(Side { id, name, writer, asked: None, loads: Vec::new(), worker: None });
                 }
                 Duty::Close(id) => {
@@ -214,11 +223,16 @@ impl GroupHost {
 
     /// The store has said something.
     fn store_said(&mut self, reading: Instant, tenure: Option<TenureId>, said: Said) {
+        if let Said::Pong(list) = said {
+            self.learn_servers(reading, list);
+            self.machine.iter_mut().for_each(|machine| machine.store_answered(reading));
+            return;
+        }
         let Some(machine) = &mut self.machine else { return };
         machine.store_answered(reading);
         let Some(side) = self.side.as_mut().filter(|side| Some(side.id) == tenure) else { return };
         match said {
-            Said::Pong => {}
+            Said::Pong(_) => {}
             Said::Written(number, answer) => {
                 if side.writer.answered(number, Outcome::Answered(answer)) && side.asked.is_some_and(|asked| asked.0 == number) {
                     side.asked = None;
@@ -236,11 +250,12 @@ impl GroupHost {
 
     /// Hands work to the store's side, and its word to the core.
     fn serve_store(&mut self, now: u64, reading: Instant, asks: &mut Vec<(Option<TenureId>, Ask)>) {
-        let (Some(machine), Some(side)) = (&mut self.machine, &mut self.side) else { return };
-        let id = side.id;
-        while let Some(event) = side.writer.event() {
+        while let Some((id, event)) = self.side.as_mut().and_then(|side| Some((side.id, side.writer.event()?))) {
+            let (Some(machine), Some(side)) = (&mut self.machine, &mut self.side) else { return };
             match event {
-                WriterEvent::Ready { .. } => {
+                WriterEvent::Ready { servers, .. } => {
+                    self.learn_servers(reading, servers);
+                    let (Some(machine), Some(side)) = (&mut self.machine, &mut self.side) else { return };
                     let unix_ns = i64::try_from(now).unwrap_or(i64::MAX);
                     let core = Server::new(reading, unix_ns, STORE, self.config.clone(), self.seeds.seed());
                     let mut core = core.expect("the settings are legal");
@@ -260,6 +275,8 @@ impl GroupHost {
                 }
             }
         }
+        let (Some(machine), Some(side)) = (&mut self.machine, &mut self.side) else { return };
+        let id = side.id;
         if machine.core().is_some_and(|core| core.failure().is_some()) {
             return machine.hand_over(reading, None);
         }
@@ -377,10 +394,10 @@ impl GroupAgent {
         let byte = u8::try_from(number + 1).unwrap_or(u8::MAX);
         let identity =
             Identity { agent: AgentId([byte; 16]), incarnation: 1, boot: [byte; 16], label: format!("agent{number}").into_bytes() };
-        let servers = (0..plan.servers).map(server_address).collect();
+        let servers = (0..plan.hosts()).map(server_address).collect();
         let config = AgentConfig { give_up_after: Duration::from_secs(3_600), ..AgentConfig::default() };
         let mut core = Agent::new(config, identity, rng.seed(), servers).expect("the settings are legal");
-        let clock = clock(plan, plan.servers + number);
+        let clock = clock(plan, plan.hosts() + number);
         if let Some(sealing) = &sealing {
             core = sealing.agent(clock.at(True(0)), core, number, &rng);
         }

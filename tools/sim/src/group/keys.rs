@@ -11,7 +11,7 @@ use crate::sealing::{SealWorker, Sealing};
 use cistern_agent::{Agent, KeyAt, Servers};
 use cistern_group::GroupServer;
 use cistern_link::Instant;
-use cistern_seal::{FirstCheck, GroupSealer, PublicKey, SecretKey};
+use cistern_seal::{FirstCheck, GroupSealer, SecretKey};
 use cistern_server::{Server, ServerRoster};
 use cistern_trust::{ClusterSecret, Offered, Pinned, Roster, ServerEntry, ServerState};
 use std::borrow::Cow;
@@ -20,7 +20,6 @@ use std::borrow::Cow;
 #[derive(Clone, Debug)]
 pub(super) struct GroupSealing {
     sealing: Sealing,
-    servers: usize,
     agents: usize,
     /// The list that agents begin with, and the one that servers have.
     known: Pinned,
@@ -44,18 +43,22 @@ impl GroupSealing {
         let first = Roster { version: 1, servers: entries.clone() };
         let retired = entry(&sealing.server_key(servers + 1), ServerState::Retired, Vec::new());
         let next = first.next(entries.into_iter().chain([retired]).collect());
-        Self { servers, agents, known: pin(&first), newest: pin(&next), sealing }
+        Self { agents, known: pin(&first), newest: pin(&next), sealing }
     }
 
-    fn keys(&self) -> Vec<PublicKey> {
-        (0..self.servers).map(|server| self.sealing.server_key(server).public()).collect()
-    }
-
-    /// A member that seals; `boot`: random bytes of its start.
-    pub(super) fn member(&self, machine: GroupServer, number: usize, boot: [u8; 16]) -> GroupServer {
-        let (own, me) = (self.sealing.server_key(number), u8::try_from(number).unwrap_or(0));
-        let sealer = GroupSealer::new(&own, me, self.keys(), boot).expect("each member has a key of its own");
+    /// A member that seals for the servers at these places; `boot`: random bytes of its start.
+    pub(super) fn member(&self, machine: GroupServer, number: usize, places: &[Option<usize>], boot: [u8; 16]) -> GroupServer {
+        let own = self.sealing.server_key(number);
+        let keys = places.iter().flatten().map(|server| self.sealing.server_key(*server).public()).collect();
+        let sealer = GroupSealer::new(&own, place_of(number, places), keys, boot).expect("each member has a key of its own");
         machine.sealed(FirstCheck::of(&own.public()), sealer)
+    }
+
+    /// It seals for the servers at these places from now on.
+    pub(super) fn change(&self, machine: &mut GroupServer, number: usize, places: &[Option<usize>]) {
+        let keys: Vec<_> = places.iter().map(|server| Some(self.sealing.server_key((*server)?).public())).collect();
+        let changed = machine.node_mut().change_keys(&self.sealing.server_key(number), place_of(number, places), &keys);
+        changed.expect("each member has a key of its own");
     }
 
     /// A core that seals, by a key of this start, and the worker of its tenure.
@@ -99,6 +102,12 @@ impl GroupSealing {
     pub(super) fn broken(&self) -> Result<(), Violation> {
         self.sealing.broken()
     }
+}
+
+/// The place of a server in a list that it is in.
+fn place_of(number: usize, places: &[Option<usize>]) -> u8 {
+    let place = places.iter().position(|server| *server == Some(number));
+    u8::try_from(place.expect("who seals is in the list")).unwrap_or(0)
 }
 
 fn servers_of(pinned: &Pinned) -> Vec<KeyAt> {

@@ -1,4 +1,4 @@
-//! A group of servers in virtual time: the real machines of two or three servers and of agents, a store that all share, and partitions
+//! A group of servers in virtual time: the real machines of a few servers and of agents, a store that all share, and partitions
 //! between any two of them.
 //!
 //! Decides the world beside the one of a single server (`world`): servers are elected by a lease of their own, and write the store behind

@@ -61,8 +61,12 @@ pub struct GroupFault {
 pub struct GroupPlan {
     /// What everything else is drawn from.
     pub seed: u64,
-    /// Servers.
+    /// Servers of the first list.
     pub servers: usize,
+    /// Servers that are none of it, and may be added.
+    pub spares: usize,
+    /// When who serves adds or removes one, as soon as it may.
+    pub changes: Vec<u64>,
     /// Agents.
     pub agents: usize,
     /// δ, of the group and of its agents.
@@ -84,12 +88,28 @@ pub struct GroupPlan {
 /// How many runs are sealed, in parts per million.
 const SEALED_PPM: u64 = 333_000;
 
+/// In how many runs servers are added and removed.
+const CHANGED_PPM: u64 = 300_000;
+
 impl GroupPlan {
     /// The plan of a seed.
     #[must_use]
     pub fn draw(seed: u64) -> Self {
         let mut rng = SimRng::new(seed).fork("group plan");
-        let servers = if rng.chance(300_000) { 2 } else { 3 };
+        let mut listed = SimRng::new(seed).fork("group servers");
+        let mut servers = if rng.chance(300_000) { 2 } else { 3 };
+        let (mut spares, mut changes) = (0, Vec::new());
+        if listed.chance(CHANGED_PPM) {
+            // The fewer there are, the sooner two lists have nothing in common.
+            servers = listed.index(3) + 1;
+            spares = listed.index(2) + 1;
+            let mut at = 2 * SEC;
+            for _ in 0..=listed.index(6) {
+                at += *listed.pick(&[0, 10 * MS, 300 * MS, 3 * SEC]);
+                changes.push(at);
+            }
+        }
+        let hosts = servers + spares;
         let agents = rng.index(3) + 2;
         let drift_ppm = *rng.pick(&[10_000, 200_000]);
         // Any two differ by δ at most.
@@ -99,26 +119,31 @@ impl GroupPlan {
             1 => crate::clock::UNIT + spread,
             _ => rng.between(crate::clock::UNIT - spread, crate::clock::UNIT + spread),
         };
-        let rates = (0..servers + agents).map(|_| rate()).collect();
+        let rates = (0..hosts + agents).map(|_| rate()).collect();
         let heal_ns = rng.between(8, 25) * SEC;
         let mut faults = Vec::new();
         let mut at = SEC + rng.between(0, 2 * SEC);
         while at < heal_ns {
             let until = heal_ns.min(at + *rng.pick(&[20 * MS, 300 * MS, 700 * MS, 1_500 * MS, 4 * SEC]) * rng.between(50, 150) / 100);
-            faults.push(GroupFault { at, until, what: trouble(&mut rng, servers, agents) });
+            faults.push(GroupFault { at, until, what: trouble(&mut rng, hosts, agents) });
             at += rng.between(50 * MS, 2_500 * MS);
         }
         if rng.chance(250_000) {
             faults.push(GroupFault { at: SEC, until: heal_ns, what: Trouble::StoreLate });
         }
-        let dead = (servers == 3 && rng.chance(400_000)).then(|| rng.index(servers));
+        let dead = (servers == 3 && changes.is_empty() && rng.chance(400_000)).then(|| rng.index(servers));
         let loss_ppm = *rng.pick(&[0, 10_000, 100_000]);
         if rng.chance(300_000) {
             faults.push(GroupFault { at: SEC, until: heal_ns, what: Trouble::FalseHints });
         }
         let mut trust = SimRng::new(seed).fork("group trust");
         let sealed = trust.chance(SEALED_PPM).then(|| sealed(&mut trust));
-        Self { seed, servers, agents, drift_ppm, rates, loss_ppm, faults, dead, heal_ns, sealed }
+        Self { seed, servers, spares, changes, agents, drift_ppm, rates, loss_ppm, faults, dead, heal_ns, sealed }
+    }
+
+    /// All servers: those of the first list, and those that may be added.
+    pub(super) const fn hosts(&self) -> usize {
+        self.servers + self.spares
     }
 
     /// The sealed mode of its run, if that is sealed.

@@ -30,6 +30,8 @@ pub struct GroupOutcome {
     pub violation: Option<Violation>,
     /// How often another server, or another core, began to renew.
     pub take_overs: u64,
+    /// How often a server was added or removed.
+    pub changes: u32,
     /// Locks that agents got, and names that they made, after everything was mended.
     pub got: (u64, u64),
     /// How long the run was, in nanoseconds of true time.
@@ -47,6 +49,7 @@ enum Happening {
     Begin(usize),
     End(usize),
     GoesOn(usize),
+    ChangeServers,
     Heal,
 }
 
@@ -76,16 +79,17 @@ struct GroupWorld {
 pub fn simulate(plan: &GroupPlan, tell: &mut dyn FnMut(u64, &str)) -> GroupOutcome {
     let mut world = GroupWorld::new(plan);
     let violation = world.run(tell).err();
+    let changes = world.etcd.servers().map_or(0, |list| list.number - 1);
     let got = world.agents.iter().fold((0, 0), |sum, agent| (sum.0 + agent.got.0, sum.1 + agent.got.1));
-    GroupOutcome { violation, take_overs: world.judge.take_overs, got, sim_ns: world.now, hash: world.hash }
+    GroupOutcome { violation, take_overs: world.judge.take_overs, changes, got, sim_ns: world.now, hash: world.hash }
 }
 
 impl GroupWorld {
     fn new(plan: &GroupPlan) -> Self {
         let rng = SimRng::new(plan.seed).fork("group run");
-        let sealing = plan.sealing().map(|sealing| GroupSealing::new(sealing, plan.servers, plan.agents));
+        let sealing = plan.sealing().map(|sealing| GroupSealing::new(sealing, plan.hosts(), plan.agents));
         let mut world = Self {
-            servers: (0..plan.servers).map(|server| GroupHost::new(plan, server, sealing.clone(), &rng)).collect(),
+            servers: (0..plan.hosts()).map(|server| GroupHost::new(plan, server, sealing.clone(), &rng)).collect(),
             agents: (0..plan.agents).map(|agent| GroupAgent::new(plan, agent, sealing.clone(), &rng)).collect(),
             sealing,
             now: 0,
@@ -102,7 +106,7 @@ impl GroupWorld {
             buf: Vec::new(),
             plan: plan.clone(),
         };
-        for server in 0..plan.servers {
+        for server in 0..plan.hosts() {
             world.servers[server].start(0);
             world.wake(Place::Server(server), 0);
         }
@@ -111,6 +115,7 @@ impl GroupWorld {
             world.at(fault.at, Happening::Begin(nth));
             world.at(fault.until, Happening::End(nth));
         }
+        plan.changes.iter().for_each(|at| world.at(*at, Happening::ChangeServers));
         world.at(plan.heal_ns, Happening::Heal);
         world
     }
@@ -162,6 +167,7 @@ impl GroupWorld {
                     *self.paused(Place::Server(server)) -= 1;
                     self.wake(Place::Server(server), self.now);
                 }
+                Some(Happening::ChangeServers) => self.change_servers(),
                 Some(Happening::Heal) => self.heal(),
                 Some(Happening::Computed { .. }) | None => {}
             }
@@ -241,6 +247,18 @@ impl GroupWorld {
             Place::Server(server) => &mut self.servers[server].paused,
             Place::Agent(agent) => &mut self.agents[agent].paused,
             Place::Store => unreachable!("the store has troubles of its own"),
+        }
+    }
+
+    /// Who serves adds or removes a server, or later, if it may not yet.
+    fn change_servers(&mut self) {
+        let (now, hosts) = (self.now, self.servers.len());
+        let changed =
+            (0..hosts).find(|server| self.servers[*server].paused == 0 && self.servers[*server].change_servers(now, hosts, &mut self.rng));
+        match changed {
+            Some(server) => self.wake(Place::Server(server), now + US),
+            None if !self.healed => self.at(now + 20 * MS, Happening::ChangeServers),
+            None => {}
         }
     }
 
@@ -442,7 +460,7 @@ impl GroupWorld {
                 self.judge.loads(by);
                 Said::Loaded(Loaded { query: query.clone(), answer: self.etcd.answer(query) })
             }
-            Ask::Ping => Said::Pong,
+            Ask::Ping => Said::Pong(self.etcd.servers()),
         };
         if self.passes(Place::Store, Place::Server(server)) && self.servers[server].machine.is_some() {
             let span = self.rng.between(100 * US, MS);

@@ -135,6 +135,8 @@ const MINDED_BY: &[(&str, &str)] = &[
     ("K2", "joining::each_use_of_an_invite_registers_one_key_whatever_dies"),
     ("C5", "group::never_two_servers_renew_and_one_serves_when_all_is_mended"),
     ("C7", "group::never_two_servers_renew_and_one_serves_when_all_is_mended"),
+    ("C8", "group::never_two_servers_renew_while_servers_are_added_and_removed"),
+    ("C9", "group::never_two_servers_renew_while_servers_are_added_and_removed"),
 ];
 
 /// Whether a scenario passes with this bug.

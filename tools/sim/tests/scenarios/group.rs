@@ -17,6 +17,19 @@ fn never_two_servers_renew_and_one_serves_when_all_is_mended() {
     hold(0..60);
 }
 
+/// Three runs in ten; each of some is sealed, too.
+#[test]
+fn never_two_servers_renew_while_servers_are_added_and_removed() {
+    choose_named();
+    let mut changes = 0;
+    for seed in (0..150).filter(|seed| !GroupPlan::draw(*seed).changes.is_empty()) {
+        let outcome = simulate(&GroupPlan::draw(seed), &mut |_, _| ());
+        assert_eq!(outcome.violation, None, "seed {seed}: cargo run --release -p cistern-sim -- group --seed {seed}");
+        changes += outcome.changes;
+    }
+    assert!(changes > 60, "only {changes} times the servers were changed");
+}
+
 /// One run in three is sealed.
 #[test]
 fn members_agents_and_the_list_of_servers_are_sealed_in_a_share_of_the_runs() {

@@ -111,6 +111,9 @@ fn figures(s: &Value) -> Vec<Vec<String>> {
 fn group(group: &Value) -> String {
     let is = |name: &str| group[name].as_str().map(ToOwned::to_owned);
     let role = match (is("role").as_deref(), group["starts_in_ms"].as_u64()) {
+        (Some("standby"), _) if group["outside_of"].is_string() => {
+            format!("takes no part: the servers of the store are {}", text(&group["outside_of"]))
+        }
         (Some("standby"), Some(ms @ 1..)) => format!("stands by, and takes part in elections in {}", show::span(ms)),
         (Some("standby"), _) => "stands by".to_owned(),
         (Some("elected"), _) => "elected, and takes the store".to_owned(),

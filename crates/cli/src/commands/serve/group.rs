@@ -3,17 +3,19 @@
 //! Decides what follows from each duty of the machine: a store is taken and given back by threads of their own, so that the loop goes on renewing
 //! the lease; a store that fails ends the core, not the process; who is asked to end hands the lease over first.
 //! Place in the walk: as `alone`, around whichever core there is. Invariant: a backing is that of the machine's core, or is being closed.
-//! Leaves to others: when this server serves (`cistern_group`), the threads (`opener`), what is told of the group (`report`).
+//! Leaves to others: when this server serves (`cistern_group`), the threads (`opener`), which servers there are (`servers`), what is told of the group (`report`).
 
 mod opener;
 mod report;
+mod servers;
 
 use super::guests::{Backing, ServerGuests};
 use super::{Serve, ServedBy, failed};
 use crate::capture;
-use crate::group::{Found, GroupList, Troubles, look_for_others};
+use crate::group::{Found, GroupList, LookFor, Troubles, look_for_others};
 use crate::local::Failure;
-use crate::on_etcd::{Probed, probe};
+use crate::on_etcd::{Probed, StoredServers, probe};
+use crate::server_control::GroupRequest;
 use cistern_credentials::ServerKeys;
 use cistern_driver::{Address, ConnectionId, EventLoop, Handle, LoopOptions, Owned, Registry, Services, Token, UdpPort, seed};
 use cistern_flease::{Config, Terms};
@@ -24,6 +26,7 @@ use cistern_trust::ServerState;
 use opener::{Opened, Opener};
 use report::{GroupMoment, named};
 use serde_json::json;
+use servers::{ServersChange, address};
 use std::io;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -61,21 +64,22 @@ impl Member {
 
     /// The keys of all members, in their order, as the cluster's roster has them.
     fn keys(&self, keys: &ServerKeys) -> Result<Vec<PublicKey>, Failure> {
-        let roster = keys.pinned.roster();
-        let key_of = |member: &Address| {
-            let name = member.to_string();
-            let at = |entry: &&cistern_trust::ServerEntry| {
-                entry.state == ServerState::Serving && entry.addresses.iter().any(|address| address.as_str() == name)
-            };
-            let lacks = || {
-                Failure::usage(format!(
-                    "--group {member}: the cluster's roster names no server at {name}: `cisternd init --address {name}` on that host adds it"
-                ))
-            };
-            roster.servers.iter().find(at).map(|entry| entry.key).ok_or_else(lacks)
-        };
-        self.list.members().iter().map(key_of).collect()
+        self.list.members().iter().map(|member| key_of(keys, member)).collect()
     }
+}
+
+/// The key of a server, as the cluster's roster has it.
+fn key_of(keys: &ServerKeys, member: &Address) -> Result<PublicKey, Failure> {
+    let name = member.to_string();
+    let at = |entry: &&cistern_trust::ServerEntry| {
+        entry.state == ServerState::Serving && entry.addresses.iter().any(|address| address.as_str() == name)
+    };
+    let lacks = || {
+        Failure::usage(format!(
+            "the cluster's roster here names no server at {name}: `cisternd init --address {name}` on that host adds it"
+        ))
+    };
+    keys.pinned.roster().servers.iter().find(at).map(|entry| entry.key).ok_or_else(lacks)
 }
 
 /// Whether the process was asked to end.
@@ -100,8 +104,8 @@ pub(super) struct GroupServices {
     member: Member,
     troubles: Troubles,
     found: Receiver<Found>,
-    /// Gives the loop to the thread that looks for the others, once there is one.
-    give: Option<Sender<Handle>>,
+    /// Tells the thread that looks for the others.
+    look: Sender<LookFor>,
     probed: Receiver<Probed>,
     opener: Opener,
     backing: Option<(TenureId, Backing)>,
@@ -109,6 +113,10 @@ pub(super) struct GroupServices {
     trouble: Option<String>,
     /// Has the store ever answered?
     heard_store: bool,
+    /// The list of servers that the store had when it was asked last.
+    stored: Option<StoredServers>,
+    /// Another list of servers that was written, and who waits for it.
+    changing: Option<ServersChange>,
     /// Who waits until another server serves, and until when.
     handing_over: Option<(ConnectionId, Instant)>,
     stop: Stop,
@@ -132,7 +140,7 @@ pub(super) fn set_up(
     let terms = Terms { lease: args.group_lease, drift_ppm: guests.config.delta_ppm, ..Terms::default() };
     let config = Config {
         terms,
-        list_number: args.group_number,
+        list_number: 0,
         members: member.list.names(),
         me: member.me,
         renew_by_write: false,
@@ -148,7 +156,7 @@ pub(super) fn set_up(
         machine = machine.sealed(FirstCheck::of(&own.public()), sealer);
     }
     let ours = ports.first().map_or_else(|| member.address(), |port| Ok(port.local_addr()))?;
-    let (found, give) = look_for_others(member.list.clone(), member.me, ours)?;
+    let (found, look) = look_for_others(member.list.clone(), member.me, ours)?;
     let store = args.store.clone().unwrap_or_default();
     let (tell, probed) = channel();
     let bell = guests.bell.clone();
@@ -170,12 +178,14 @@ pub(super) fn set_up(
         guests,
         member,
         found,
-        give: Some(give),
+        look,
         probed,
         opener,
         backing: None,
         trouble: None,
         heard_store: false,
+        stored: None,
+        changing: None,
         handing_over: None,
         stop: stop.clone(),
         leaves_by: None,
@@ -191,18 +201,16 @@ impl ServedBy for GroupServices {
 
 impl Services<GroupServer> for GroupServices {
     fn register(&mut self, registry: &Registry, handle: &Handle) -> io::Result<()> {
-        if let Some(give) = self.give.take() {
-            // It waits for it, and lives as long as the process.
-            let _ = give.send(handle.clone());
-        }
+        // It waits for it, and lives as long as the process.
+        let _ = self.look.send(LookFor::Loop(handle.clone()));
         self.guests.register(registry, handle)
     }
 
     fn on_ready(&mut self, machine: &mut GroupServer, now: Instant, token: Token) {
-        let view = GroupMoment::of(machine, now);
+        let (view, outside) = (GroupMoment::of(machine, now), self.outside_of(machine));
         let Self { guests, member, troubles, backing, .. } = self;
         let (core, node) = machine.parts();
-        let group = || view.shown(node, now, &member.list, troubles);
+        let group = || view.shown(node, now, &member.list, troubles, outside.as_deref());
         let core = core.zip(backing.as_ref().map(|(_, backing)| backing));
         guests.on_ready(core, Some(&group), now, token);
     }
@@ -238,7 +246,7 @@ impl GroupServices {
             self.opened(machine, now, opened);
         }
         self.serve_core(machine, now)?;
-        self.hand_over(machine, now);
+        self.answer_operators(machine, now);
         if !self.stop.is_asked() {
             return Ok(ControlFlow::Continue(()));
         }
@@ -259,10 +267,11 @@ impl GroupServices {
         while let Some(event) = node.poll_event() {
             self.troubles.note(&event, list);
         }
-        for probed in self.probed.try_iter() {
+        for probed in self.probed.try_iter().collect::<Vec<_>>() {
             let trouble = match probed {
-                Probed::Answered => {
+                Probed::Answered(stored) => {
                     self.heard_store = true;
+                    self.learn_servers(machine, now, stored);
                     machine.store_answered(now);
                     None
                 }
@@ -283,6 +292,9 @@ impl GroupServices {
 
     /// A store was taken, or could not be.
     fn opened(&mut self, machine: &mut GroupServer, now: Instant, Opened { tenure, came }: Opened) {
+        if let Ok((store, _)) = &came {
+            self.learn_servers(machine, now, store.0.servers());
+        }
         let started = came.and_then(|(store, keys)| self.guests.start_core(now, store, keys.as_ref()));
         match started {
             Ok((core, backing)) => match machine.serve(now, tenure, core) {
@@ -298,10 +310,10 @@ impl GroupServices {
     }
 
     fn serve_core(&mut self, machine: &mut GroupServer, now: Instant) -> Result<(), Failure> {
-        let view = GroupMoment::of(machine, now);
+        let (view, outside) = (GroupMoment::of(machine, now), self.outside_of(machine));
         let Self { guests, member, troubles, backing, .. } = self;
         let (core, node) = machine.parts();
-        let group = || view.shown(node, now, &member.list, troubles);
+        let group = || view.shown(node, now, &member.list, troubles, outside.as_deref());
         let (Some(core), Some((_, backing))) = (core, backing) else {
             guests.stand_by(&group);
             return Ok(());
@@ -314,17 +326,27 @@ impl GroupServices {
         Ok(())
     }
 
-    /// An operator wants another server to serve.
-    fn hand_over(&mut self, machine: &mut GroupServer, now: Instant) {
-        if let Some((asked, to)) = self.guests.operators.take_hand_over() {
-            match self.successor(machine, now, to.as_deref()) {
-                Ok(successor) => {
+    /// An operator wants another server to serve, or other servers.
+    fn answer_operators(&mut self, machine: &mut GroupServer, now: Instant) {
+        if let Some((asked, wanted)) = self.guests.operators.take_group_request() {
+            let begun = match wanted {
+                GroupRequest::HandOver(to) => self.successor(machine, now, to.as_deref()).map(|successor| {
                     machine.hand_over(now, successor);
                     self.handing_over = Some((asked, now.plus(8 * machine.node().group().terms.lease)));
-                }
-                Err(failure) => self.guests.operators.handed_over(asked, Err(failure)),
+                }),
+                GroupRequest::Add(name) => self.change_servers(machine, now, asked, &name, GroupList::with),
+                GroupRequest::Remove(name) => self.change_servers(machine, now, asked, &name, GroupList::without),
+            };
+            if let Err(failure) = begun {
+                self.guests.operators.group_answered(asked, Err(failure));
             }
         }
+        self.servers_changed(machine, now);
+        self.handed_over(machine, now);
+    }
+
+    /// Tells who waits for another server that it serves.
+    fn handed_over(&mut self, machine: &GroupServer, now: Instant) {
         let Some((asked, until)) = self.handing_over else { return };
         let came = match machine.owner(now) {
             Some(other) if other != self.member.me => Ok(json!({ "to": named(&self.member.list, other) })),
@@ -334,7 +356,7 @@ impl GroupServices {
             _ => return,
         };
         self.handing_over = None;
-        self.guests.operators.handed_over(asked, came);
+        self.guests.operators.group_answered(asked, came);
     }
 
     /// Who is to be next, if one is named.
@@ -346,7 +368,7 @@ impl GroupServices {
         }
         let Some(to) = to else { return Ok(None) };
         let list = &self.member.list;
-        let named: Address = to.parse().map_err(|e: cistern_driver::AddressError| Failure::usage(e.to_string()))?;
+        let named = address(to)?;
         let place = list.place_of(&named)?;
         if place == self.member.me {
             return Err(Failure::usage(format!("{to} is this server: name another one, or none")));
@@ -361,7 +383,7 @@ impl GroupServices {
     fn do_duties(&mut self, machine: &mut GroupServer, now: Instant) {
         while let Some(duty) = machine.poll_duty() {
             match duty {
-                Duty::Open(tenure) => self.opener.open(tenure),
+                Duty::Open(tenure) => self.opener.open(tenure, (machine.node().list_number(), self.member.list.to_store())),
                 Duty::Close(tenure) => {
                     if let Some((_, backing)) = self.backing.take_if(|(of, _)| *of == tenure) {
                         self.guests.operators.core_ended();

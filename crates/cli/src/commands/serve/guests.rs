@@ -13,6 +13,7 @@ use super::sealing::{KeysInForce, Sealing};
 use crate::execute::{EXIT_IN_USE, EXIT_SOFTWARE, EXIT_STORE};
 use crate::local::Failure;
 use crate::metrics::{Published, Publisher, Snapshot, StandbySnapshot};
+use crate::on_etcd::StoredServers;
 use cistern_credentials::ServerKeys;
 use cistern_driver::{Clock, Handle, Registry, Stats, Token, seed};
 use cistern_link::Instant;
@@ -156,6 +157,11 @@ impl ServerGuests {
 }
 
 impl Backing {
+    /// As [`Kept::change_servers`].
+    pub(super) fn change_servers(&mut self, list: StoredServers) {
+        self.store.change_servers(list);
+    }
+
     /// Hands work on within a turn.
     pub(super) fn between_rounds(&mut self, server: &mut Server) {
         self.store.hand_over_early(server);

@@ -7,7 +7,7 @@
 
 use super::Serve;
 use crate::local::Failure;
-use crate::on_etcd;
+use crate::on_etcd::{self, StoredServers};
 use cistern_driver::Handle;
 use cistern_link::Instant;
 use cistern_server::Server;
@@ -57,20 +57,26 @@ impl Kept {
         Ok((Self::Etcd(store), id))
     }
 
-    /// Takes the store on etcd for a tenure of the group's lease, as long as `may_take`.
+    /// Takes the store on etcd for a tenure of the group's lease, which these servers have granted, as long as `may_take`.
     #[cfg(feature = "etcd")]
     pub(super) fn open_elected(
         store: &Path,
+        elected_by: StoredServers,
         may_take: impl Fn() -> bool + Send + 'static,
         bell: &Bell,
     ) -> Result<(Self, StoreId), Failure> {
-        let store = on_etcd::open_elected(store, may_take, waker(bell))?;
+        let store = on_etcd::open_elected(store, elected_by, may_take, waker(bell))?;
         let id = store.id();
         Ok((Self::Etcd(store), id))
     }
 
     #[cfg(not(feature = "etcd"))]
-    pub(super) fn open_elected(store: &Path, _: impl Fn() -> bool + Send + 'static, _: &Bell) -> Result<(Self, StoreId), Failure> {
+    pub(super) fn open_elected(
+        store: &Path,
+        _: StoredServers,
+        _: impl Fn() -> bool + Send + 'static,
+        _: &Bell,
+    ) -> Result<(Self, StoreId), Failure> {
         Err(on_etcd::is_built(store).err().unwrap_or_else(|| Failure::failed("built without the store on etcd")))
     }
 
@@ -89,6 +95,25 @@ impl Kept {
             Self::Durable(store) => Ok(store.backup_source()),
             #[cfg(feature = "etcd")]
             Self::Etcd(_) => Err(Failure::failed("the store is on etcd, which makes backups of its own: `etcdctl snapshot save FILE`")),
+        }
+    }
+
+    /// The servers of the group that shares the store, when it was taken.
+    #[cfg_attr(not(feature = "etcd"), allow(clippy::unused_self, reason = "a directory is not shared"))]
+    pub(super) fn servers(&self) -> Option<StoredServers> {
+        match self {
+            #[cfg(feature = "etcd")]
+            Self::Etcd(store) => store.servers().map(|list| (list.number, list.servers.clone())),
+            _ => None,
+        }
+    }
+
+    /// Writes the next list of these servers, as long as the store is this server's.
+    #[cfg_attr(not(feature = "etcd"), allow(clippy::unused_self, unused_variables, reason = "a directory is not shared"))]
+    pub(super) fn change_servers(&mut self, list: StoredServers) {
+        #[cfg(feature = "etcd")]
+        if let Self::Etcd(store) = self {
+            store.change_servers(cistern_store_etcd::ServerList { number: list.0, servers: list.1 });
         }
     }
 

@@ -1,6 +1,6 @@
 //! Operators' lines: on the control socket, and in ADMIN.
 //!
-//! Decides: that both are one language, answered alike, but for where a backup goes (`backups`) and a hand-over, which is asked for on this host; that a
+//! Decides: that both are one language, answered alike, but for where a backup goes (`backups`) and what is asked of the group, on this host alone; that a
 //! change is answered when it is durable, a revocation also in its own log; and what the log shows of each line, and of whom: nobody hides what an operator's
 //! line has changed behind others, and who is no operator fills no disk.
 //! Place in the walk: a guest of the server's loop (`serve`). Leaves to others: what lines mean (`server_control`), who may send them
@@ -12,7 +12,7 @@ use super::kept::Kept;
 use super::revoked::RevokedLog;
 use crate::execute::{EXIT_FAILED, EXIT_UNAVAILABLE};
 use crate::local::Failure;
-use crate::server_control::{self, Answered, Beside, Logged};
+use crate::server_control::{self, Answered, Beside, GroupRequest, Logged};
 use cistern_driver::{AUDIT, ConnectionId, ControlServer, Registry, Response, Stats, Token};
 use cistern_link::Instant;
 use cistern_server::store::BatchId;
@@ -44,8 +44,8 @@ pub(super) struct AskedCore<'a> {
     pub(super) store: &'a Kept,
 }
 
-/// Who wants the group's lease handed over, and to whom.
-pub(super) type HandOver = (ConnectionId, Option<String>);
+/// Who wants something of the group, and what.
+type AskedOfGroup = (ConnectionId, GroupRequest);
 
 /// The control socket, and what is asked on it or by ADMIN and not yet answered.
 pub(super) struct Operators {
@@ -53,12 +53,12 @@ pub(super) struct Operators {
     backups: Backups,
     /// Answers that wait for their batch.
     changes: Vec<(BatchId, AskedBy, String)>,
-    hand_over: Option<HandOver>,
+    group: Option<AskedOfGroup>,
 }
 
 impl Operators {
     pub(super) fn new(control: ControlServer, backups: Backups) -> Self {
-        Self { control, backups, changes: Vec::new(), hand_over: None }
+        Self { control, backups, changes: Vec::new(), group: None }
     }
 
     pub(super) fn register(&mut self, registry: &Registry) -> io::Result<()> {
@@ -67,15 +67,15 @@ impl Operators {
 
     /// The control socket is ready. Without a core the server stands by.
     pub(super) fn on_ready(&mut self, token: Token, mut core: Option<AskedCore<'_>>, around: &Around<'_>) {
-        let Self { control, backups, changes, hand_over } = self;
+        let Self { control, backups, changes, group } = self;
         let mut answer = |asked, line: &str| {
             match server_control::logged(line) {
                 Some(Logged { line, reads: true }) => log::debug!("control socket: {line}"),
                 Some(Logged { line, reads: false }) => log::info!(target: AUDIT, "control socket: {line}"),
                 None => {}
             }
-            if let Some(to) = server_control::hand_over_wanted(line) {
-                return match begin_hand_over(hand_over, (asked, to), around.group.is_some(), core.is_some()) {
+            if let Some(wanted) = server_control::group_wanted(line) {
+                return match begin_group_request(group, (asked, wanted), around.group.is_some(), core.is_some()) {
                     Ok(()) => Response::Later,
                     Err(failure) => Response::Line(error(&failure)),
                 };
@@ -156,15 +156,15 @@ fn note(asked: &AdminLine, done: bool) {
     }
 }
 
-/// A hand-over, and the end of a core.
+/// What is asked of the group, and the end of a core.
 impl Operators {
-    /// Who wants the group's lease handed over, if somebody does.
-    pub(super) const fn take_hand_over(&mut self) -> Option<HandOver> {
-        self.hand_over.take()
+    /// What somebody wants of the group.
+    pub(super) const fn take_group_request(&mut self) -> Option<AskedOfGroup> {
+        self.group.take()
     }
 
     /// Tells who has asked for that what came of it.
-    pub(super) fn handed_over(&mut self, asked: ConnectionId, came: Result<Value, Failure>) {
+    pub(super) fn group_answered(&mut self, asked: ConnectionId, came: Result<Value, Failure>) {
         let line = match came {
             Ok(value) => json!({ "ok": value }),
             Err(failure) => json!({ "error": failure }),
@@ -189,12 +189,12 @@ impl Operators {
     }
 }
 
-fn begin_hand_over(pending: &mut Option<HandOver>, wanted: HandOver, in_group: bool, serves: bool) -> Result<(), Failure> {
+fn begin_group_request(pending: &mut Option<AskedOfGroup>, wanted: AskedOfGroup, in_group: bool, serves: bool) -> Result<(), Failure> {
     let refused = |code, what| Err(Failure::new(code, EXIT_FAILED, what));
     match (in_group, serves) {
-        (false, _) => refused("NO_GROUP", "this server has no group (cisternd --group), so nobody can take over from it"),
+        (false, _) => refused("NO_GROUP", "this server has no group (cisternd --group), so there are no others"),
         (true, false) => refused("NOT_SERVING", "this server stands by: ask the one that serves, on its host"),
-        (true, true) if pending.is_some() => refused("BUSY", "the lease is being handed over already"),
+        (true, true) if pending.is_some() => refused("BUSY", "something is asked of the group already: ask again"),
         (true, true) => {
             *pending = Some(wanted);
             Ok(())
@@ -210,8 +210,8 @@ fn begin_backup(backups: &mut Backups, asked: AskedBy, core: &AskedCore<'_>, lin
 
 /// Why a line is not answered over the network, if it is not.
 fn on_its_host(line: &str) -> Option<Result<(), Failure>> {
-    let what = "a server hands over when it is asked on its host, through the control socket: this session ends with it";
-    server_control::hand_over_wanted(line).map(|_| Err(Failure::new("ON_ITS_HOST", EXIT_FAILED, what)))
+    let what = "this is asked of a server on its host, through the control socket: the session of who asks may end with it";
+    server_control::group_wanted(line).map(|_| Err(Failure::new("ON_ITS_HOST", EXIT_FAILED, what)))
 }
 
 /// The answer of a server that stands by.

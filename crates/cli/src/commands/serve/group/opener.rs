@@ -7,6 +7,7 @@ use super::super::guests::ServerGuests;
 use super::super::kept::{Bell, Kept};
 use super::super::sealing::read_keys_of;
 use crate::local::Failure;
+use crate::on_etcd::StoredServers;
 use cistern_credentials::ServerKeys;
 use cistern_driver::{Clock, Handle};
 use cistern_group::TenureId;
@@ -50,8 +51,13 @@ impl Opener {
         *self.certain.lock().unwrap_or_else(PoisonError::into_inner) = certain;
     }
 
-    /// Begins to take the store for a tenure; what comes of it is told by [`Self::opened`].
-    pub(super) fn open(&self, tenure: TenureId) {
+    /// The keys of this server as they are now, and the roster of its cluster.
+    pub(super) fn keys(&self) -> Result<Option<ServerKeys>, Failure> {
+        read_keys_of(&self.state, self.insecure)
+    }
+
+    /// Begins to take the store for a tenure, which these servers have granted; what comes of it is told by [`Self::opened`].
+    pub(super) fn open(&self, tenure: TenureId, elected_by: StoredServers) {
         let Self { store, state, insecure, bell, say, .. } = self;
         let (store, state, insecure, bell, say) = (store.clone(), state.clone(), *insecure, bell.clone(), say.clone());
         let (certain, clock) = (Arc::clone(&self.certain), self.clock.clone());
@@ -61,7 +67,7 @@ impl Opener {
         };
         let take = move || {
             let keys = read_keys_of(&state, insecure);
-            let came = keys.and_then(|keys| Ok((Kept::open_elected(&store, may_take, &bell)?, keys)));
+            let came = keys.and_then(|keys| Ok((Kept::open_elected(&store, elected_by, may_take, &bell)?, keys)));
             // Fails only when the loop is gone.
             let _ = say.send(Opened { tenure, came });
             bell.get().into_iter().for_each(Handle::wake);

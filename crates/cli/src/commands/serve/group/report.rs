@@ -19,8 +19,8 @@ impl GroupMoment {
         Self { role: machine.role(now), owner: machine.owner(now) }
     }
 
-    /// As the control socket shows it.
-    pub(super) fn shown(self, node: &Node, now: Instant, list: &GroupList, troubles: &Troubles) -> Value {
+    /// As the control socket shows it; `outside`: the servers of the store, where this is none of them.
+    pub(super) fn shown(self, node: &Node, now: Instant, list: &GroupList, troubles: &Troubles, outside: Option<&str>) -> Value {
         let role = match self.role {
             Role::Standby => "standby",
             Role::Elected => "elected",
@@ -38,6 +38,7 @@ impl GroupMoment {
             "serves": self.owner.map(|owner| named(list, owner)),
             "lease_ms": millis(node.group().terms.lease),
             "starts_in_ms": starts_in_ms,
+            "outside_of": outside,
             "members": member_rows(node, now, list, troubles),
         })
     }
