@@ -108,6 +108,12 @@ impl Failovers {
         }
     }
 
+    /// The sessions whose failovers go on, newest first.
+    pub(crate) fn going_on(&self) -> impl Iterator<Item = SessionKey> {
+        let is_over = |row: &FailoverRow| row.freed.is_some() || matches!(row.end, Some((FailoverEnd::Rescued, _)));
+        self.kept.iter().rev().filter(move |failover| !is_over(&failover.row)).map(|failover| failover.key)
+    }
+
     /// Those of the last hour, newest first; at most `max`.
     pub(crate) fn rows(&self, now: Instant, max: usize) -> impl Iterator<Item = FailoverRow> {
         let row = move |failover: &Failover| FailoverRow { ago: now.since(failover.decided), ..failover.row.clone() };

@@ -35,7 +35,7 @@ pub(super) struct MutationWaiter {
 }
 
 impl MutationWaiter {
-    fn entries(&self) -> &[u32] {
+    pub(super) fn entries(&self) -> &[u32] {
         &self.entries[..self.len]
     }
 

@@ -14,6 +14,8 @@ use crate::ids::SessionKey;
 
 /// Most waiting requests that are looked at for locks that somebody waits for.
 const WAITS_LOOKED_AT: usize = 1_000;
+/// Most sessions that are looked at for demands of locks that nobody waits for.
+const SESSIONS_LOOKED_AT: u32 = 1_024;
 /// Most holders and most waiters shown of one lock.
 const OF_ONE_MAX: usize = 8;
 
@@ -71,17 +73,27 @@ impl LockTable {
         LockInSight { object: self.table.entries[entry].object, rows, more_holders, waiters: queue.map_or(0, |queue| queue.waiters.len()) }
     }
 
-    /// Locks of both classes that sessions are to give back, at most `max`.
+    /// The sessions that wait for advisory locks, by at most `requests` of their requests.
+    pub(crate) fn who_wait(&self, requests: usize) -> impl Iterator<Item = SessionKey> {
+        self.waits.keys().take(requests).map(|(session, _)| self.table.sessions[*session].key())
+    }
+
+    /// Locks of both classes that sessions are to give back, at most `max`: those first that a request or a change waits for.
     pub(crate) fn demands_in_sight(&self, max: usize) -> Vec<DemandInSight> {
-        let sessions = (0..self.table.sessions.places()).filter_map(|at| Some((at, self.table.sessions.get(at)?)));
-        let live = sessions.filter(|(_, session)| matches!(session.access, LockAccess::Active | LockAccess::Suspended));
-        let demanded = live.flat_map(|(at, session)| self.table.demanded_of(at).map(move |hold| (session.key(), hold)));
-        let row = |(session, at): (SessionKey, u32)| {
+        let changed = self.mutations.values().flat_map(|mutation| mutation.entries().iter().copied());
+        let waited_for = self.waits.values().copied().take(WAITS_LOOKED_AT).chain(changed.take(WAITS_LOOKED_AT));
+        let of_waits = waited_for.flat_map(|entry| self.table.holds_of(entry).take(OF_ONE_MAX));
+        let sessions = (0..self.table.sessions.places().min(SESSIONS_LOOKED_AT)).filter(|at| self.table.sessions.get(*at).is_some());
+        let of_sessions = sessions.flat_map(|at| self.table.demanded_of(at));
+        let mut chosen = BTreeSet::new();
+        let row = |at: u32| {
             let hold = &self.table.holds[at];
-            let demand: Demand = hold.demand?;
-            let lock = self.table.entries[hold.entry].lock();
-            Some(DemandInSight { lock, session, mode: hold.mode, keep: demand.keep(), is_sent: !demand.is_due(), since: hold.since })
+            let session = &self.table.sessions[hold.session];
+            let is_live = matches!(session.access, LockAccess::Active | LockAccess::Suspended);
+            let demand: Demand = hold.demand.filter(|_| is_live && chosen.insert(at))?;
+            let (lock, since) = (self.table.entries[hold.entry].lock(), hold.since);
+            Some(DemandInSight { lock, session: session.key(), mode: hold.mode, keep: demand.keep(), is_sent: !demand.is_due(), since })
         };
-        demanded.filter_map(row).take(max).collect()
+        of_waits.chain(of_sessions).filter_map(row).take(max).collect()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Decides which sessions come first where there are more than are shown, and that a path is shown if it is in memory and durable. Place in
 //! the walk: beside it; the driver asks, once for all who look. Invariants: looking changes nothing but the order in which memory is
-//! evicted, and costs one pass over the sessions and a bounded number of rows, however many locks, waiters and files there are.
+//! evicted, and what it costs has a bound, however many sessions, locks, waiters and files there are.
 
 pub use crate::failovers::{FailoverEnd, FailoverRow};
 
@@ -21,6 +21,10 @@ use core::time::Duration;
 
 /// Most sessions shown.
 const SESSIONS_MAX: usize = 100;
+/// Most sessions that wait, and most others, among which those shown are chosen; and most places where the others are looked for, for those of
+/// sessions that have ended are passed over.
+const LOOKED_AT_MAX: usize = 1_024;
+const PLACES_MAX: u32 = 16_384;
 /// Most objects with advisory locks shown, and most of their holders and waiters.
 const LOCKED_MAX: usize = 50;
 const ROWS_MAX: usize = 200;
@@ -34,7 +38,8 @@ const FAILOVERS_MAX: usize = 32;
 pub struct Overview {
     /// What the server is and how it is.
     pub status: Status,
-    /// Sessions: those that fail first, then those that wait, then those that hold locks, then the newest.
+    /// Sessions: those that fail first, then those that wait, then those that hold locks, then the newest. Of those that neither fail nor wait
+    /// about a thousand are looked at.
     pub sessions: Vec<SessionRow>,
     /// Advisory locks, those that somebody waits for before the others.
     pub locks: Vec<LockedObject>,
@@ -169,21 +174,19 @@ impl Server {
     }
 
     fn first_sessions(&self) -> Vec<SessionRow> {
-        let all: Vec<&Session> = self.sessions.iter().collect();
+        let known = self.failovers.going_on().chain(self.locks.who_wait(LOOKED_AT_MAX)).filter_map(|key| self.sessions.get(key));
+        let others = self.sessions.first(PLACES_MAX).take(LOOKED_AT_MAX);
         let rank = |session: &Session| match session.standing() {
             Standing::Good if self.locks.waits(session.slot) > 0 => 1,
             Standing::Good if self.locks.holds(session.slot) > 0 => 2,
             Standing::Good => 3,
             _ => 0,
         };
-        let mut ranked: Vec<_> =
-            all.iter().enumerate().map(|(place, session)| (rank(session), Reverse(session.opened_ns), place)).collect();
-        if ranked.len() > SESSIONS_MAX {
-            ranked.select_nth_unstable(SESSIONS_MAX);
-            ranked.truncate(SESSIONS_MAX);
-        }
-        ranked.sort_unstable();
-        ranked.into_iter().map(|(.., place)| self.session_row(all[place], self.now)).collect()
+        let live = known.chain(others).filter(|session| session.is_live());
+        let mut ranked: Vec<_> = live.map(|session| ((rank(session), Reverse(session.opened_ns), session.id), session)).collect();
+        ranked.sort_unstable_by_key(|(rank, _)| *rank);
+        ranked.dedup_by_key(|(rank, _)| *rank);
+        ranked.into_iter().take(SESSIONS_MAX).map(|(_, session)| self.session_row(session, self.now)).collect()
     }
 
     /// What is remembered of a session that has just failed.

@@ -185,7 +185,12 @@ impl Sessions {
 
     /// All sessions that were opened since the start and have not ended, in the order of their places.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Session> {
-        let all = (0..self.places.places()).filter_map(|place| Some(&self.place(place)?.session));
+        self.first(u32::MAX)
+    }
+
+    /// Those of them in the first so many places.
+    pub(crate) fn first(&self, places: u32) -> impl Iterator<Item = &Session> {
+        let all = (0..self.places.places().min(places)).filter_map(|place| Some(&self.place(place)?.session));
         all.filter(|session| session.is_live())
     }
 

@@ -1,10 +1,12 @@
 //! What people see of a server: the steps of a failover, who comes first, and that looking changes nothing.
 
 use super::world::{Peer, World, advisory, lock, ms};
+use crate::Config;
 use crate::overview::{FailoverEnd, LockUser};
 use alloc::vec::Vec;
-use cistern_link::Machine as _;
-use cistern_wire::{LockClass, LockWait, Message, ObjectId, Receipt, ReceiptAnswer, RowState};
+use cistern_link::{Machine as _, Path};
+use cistern_wire::{AgentId, LockClass, LockWait, Message, ObjectId, Receipt, ReceiptAnswer, RowState};
+use core::net::SocketAddr;
 use core::time::Duration;
 
 /// Two agents; the first holds the lock of `/job`, the second waits for it.
@@ -86,6 +88,34 @@ fn of_many_sessions_some_are_shown_and_who_waits_or_holds_is_among_them() {
     assert_eq!((seen.status.sessions, seen.sessions.len()), (2 + others.len(), 100));
     assert_eq!([seen.sessions[0].handle, seen.sessions[1].handle], [waiter.handle, holder.handle]);
     ignore(&mut world, [&holder, &waiter].into_iter().chain(&others));
+}
+
+/// One agent of more than a byte can number.
+fn one_of_many(world: &mut World, n: u16) -> Peer {
+    let [high, low] = n.to_be_bytes();
+    let path = Path::to(SocketAddr::from(([10, 0, high, low], 4_000)));
+    let mut peer = Peer { path, agent: AgentId(u128::from(n).to_be_bytes()), handshake: 1_000_000 * u64::from(n), ..Peer::new(0) };
+    world.open_again(&mut peer, &[]);
+    peer
+}
+
+#[test]
+fn of_thousands_of_sessions_a_thousand_are_looked_at_and_who_waits_and_who_fails_besides() {
+    let mut world = World::with(Config { volatile: true, challenges_per_second: 1_000_000, ..Config::default() });
+    let many: Vec<Peer> = (1..=1_100).map(|n| one_of_many(&mut world, n)).collect();
+    let (holder, waiter, file) = held_and_waited_for(&mut world);
+    let mut beside = world.open(3);
+    let quiet = world.create(&mut beside, "quiet").object;
+    world.lock(&mut beside, quiet);
+    let seen = world.server.overview(world.now);
+    assert_eq!((seen.status.sessions, seen.sessions.len()), (3 + many.len(), 100));
+    assert_eq!((seen.sessions[0].handle, seen.demands[0].object, seen.locks[0].object), (waiter.handle, file, file));
+    let shown = |handle| seen.sessions.iter().any(|row| row.handle == handle);
+    assert!(!shown(beside.handle) && shown(many[1_000].handle), "the pass over sessions has an end");
+    world.pass(ms(600));
+    let seen = world.server.overview(world.now);
+    assert_eq!((seen.sessions[0].handle, seen.sessions[0].standing), (holder.handle, "timing out"));
+    ignore(&mut world, [&holder, &waiter, &beside].into_iter().chain(&many));
 }
 
 #[test]
