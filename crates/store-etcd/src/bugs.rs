@@ -24,6 +24,8 @@ pub enum Bug {
     JournalLoadedOver,
     /// The parts of a journal are applied without a compare.
     JournalNotCompared,
+    /// The store is read while parts of the journal are not applied.
+    ReadBesideJournal,
     /// Answers of another cluster are believed.
     ClusterNotCompared,
     /// A range of deletes leaves its last key.
@@ -42,6 +44,7 @@ impl Bug {
         Self::NoSpaceIsFailed,
         Self::JournalLoadedOver,
         Self::JournalNotCompared,
+        Self::ReadBesideJournal,
         Self::ClusterNotCompared,
         Self::RangeTooShort,
     ];

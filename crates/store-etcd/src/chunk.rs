@@ -1,97 +1,92 @@
-//! What fits into one transaction of etcd, and how what does not is cut into the parts of a journal.
+//! How writes go to etcd: as operations of its transactions, or as parts of the journal.
 //!
-//! Decides: how many batches go together, where a larger one is cut, and that neighbours which are deleted are one range: the outcomes of a
-//! session and the blocks of a file are numbered without gaps, so no other key can be between two of them.
-//! Invariants: no chunk is larger than etcd takes, with what else its transaction has; no key is twice in one, nor in a range and beside it,
-//! which etcd refuses; chunks applied in their order are the batches applied in theirs.
+//! Decides: how many batches go together, whether they go by the journal, where a transaction or a part ends, and that neighbours which are
+//! deleted are one range: the outcomes of a session and the blocks of a file are numbered without gaps, so no other key can be between two
+//! of them.
+//! Invariants: no chunk and no part is larger than etcd takes, with what else its transaction has; no key is twice in a chunk, nor in a range
+//! and beside it, which etcd refuses; all chunks of a group, applied in any order, leave what its batches leave that are applied in theirs.
 
 use crate::bugs::{self, Bug};
 use crate::record::Keyspace;
 use crate::txn::Op;
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use cistern_server::store::{Batch, Key};
+use cistern_server::store::{Batch, BatchId, Key};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Operations of a chunk: etcd takes 128 in a transaction (`--max-txn-ops`), of which one is the sequence and one a part of a journal.
+/// Operations of a chunk: etcd takes 128 in a transaction (`--max-txn-ops`), of which one is the sequence and one removes the journal.
 const OPS_MAX: usize = 126;
-/// Bytes of keys and values of a chunk: etcd takes requests of 1.5 MiB (`--max-request-bytes`).
+/// Bytes of keys and values of a chunk or a part: etcd takes requests of 1.5 MiB (`--max-request-bytes`).
 const BYTES_MAX: usize = 1 << 20;
 /// Bytes of a request for each of its operations, beside key and value.
 const OP_OVERHEAD: usize = 16;
-/// Bytes of all batches that go together: bounds the memory of a journal and the time until the first of them is durable.
-const GROUP_BYTES: usize = 8 << 20;
+/// Up to so many operations, or from so many bytes on, what fits into a transaction does not go by the journal.
+const DIRECT_OPS: usize = 32;
+const DIRECT_BYTES: usize = 128 << 10;
+/// Most neighbours in a range of deletes that a part has; with more it is damaged.
+const NEIGHBOURS_MAX: usize = 1 << 20;
+
+// What a write in a part is.
+const PUT: u8 = 1;
+const DELETE: u8 = 2;
+
+/// What is to be written: values, or that a key goes.
+pub(crate) type Writes = BTreeMap<Key, Option<Bytes>>;
 
 /// Batches that become durable together.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Group {
-    /// Each a transaction's worth, in order; one: no journal is needed.
-    pub(crate) chunks: Vec<Vec<Op>>,
+    /// Of each key the last write.
+    pub(crate) writes: Writes,
     /// Number of the last batch.
-    pub(crate) last: u64,
-}
-
-/// Writes that fit into one transaction; of one key the last counts.
-#[derive(Debug, Default)]
-struct Chunk {
-    writes: BTreeMap<Key, Option<Bytes>>,
-    /// Pairs of neighbours that are both deleted: each is one operation less.
-    joined: usize,
+    pub(crate) last: BatchId,
     bytes: usize,
 }
 
-impl Chunk {
-    fn is_deleted(&self, key: &Key) -> bool {
-        self.writes.get(key) == Some(&None)
-    }
-
-    /// What `joined` will be with this write.
-    fn joined_with(&self, key: &Key, deletes: bool) -> usize {
-        let beside = [before(key), after(key)].into_iter().flatten().filter(|key| self.is_deleted(key)).count();
-        let (more, less) = (if deletes { beside } else { 0 }, if self.is_deleted(key) { beside } else { 0 });
-        self.joined + more - less
-    }
-
-    fn fits(&self, key: &Key, value: Option<&Bytes>, weight: usize) -> bool {
-        let len = self.writes.len() + usize::from(!self.writes.contains_key(key));
-        len - self.joined_with(key, value.is_none()) <= OPS_MAX && (self.writes.is_empty() || self.bytes + weight <= BYTES_MAX)
-    }
-
-    fn put(&mut self, key: Key, value: Option<Bytes>, weight: usize) {
-        self.joined = self.joined_with(&key, value.is_none());
-        self.bytes += weight;
-        self.writes.insert(key, value);
-    }
-
-    /// No more operations than there are with this batch, too: it may put what is within a range.
-    fn ops_with(&self, batch: &Batch) -> usize {
-        let mut ops = self.writes.len() - self.joined;
-        let mut follows = None;
-        for (key, value) in &batch.writes {
-            let is_joined = value.is_none() && follows.as_ref() == Some(key);
-            let splits = value.is_some() && self.is_deleted(key);
-            ops = ops + usize::from(!is_joined) + usize::from(splits);
-            follows = if value.is_none() { after(key) } else { None };
+impl Group {
+    /// Takes the batches that go together next: the first, and as many as fit into a part with it.
+    pub(crate) fn take(keys: &Keyspace, waiting: &mut VecDeque<Batch>) -> Option<Self> {
+        let weight = |batch: &Batch| -> usize {
+            let of = |(key, value): &(Key, Option<Bytes>)| {
+                keys.data_len() + key.encoded_len() + value.as_ref().map_or(0, Bytes::len) + OP_OVERHEAD
+            };
+            batch.writes.iter().map(of).sum()
+        };
+        let first = waiting.pop_front()?;
+        let mut group = Self { bytes: weight(&first), last: first.id, writes: first.writes.into_iter().collect() };
+        while let Some(next) = waiting.pop_front_if(|next| group.bytes + weight(next) <= BYTES_MAX) {
+            group.bytes += weight(&next);
+            group.last = next.id;
+            group.writes.extend(next.writes);
         }
-        ops
+        Some(group)
     }
 
-    fn ops(self, keys: &Keyspace) -> Vec<Op> {
-        let mut ops = Vec::with_capacity(self.writes.len() - self.joined);
-        let mut writes = self.writes.into_iter().peekable();
-        while let Some((key, value)) = writes.next() {
-            let from = keys.of(&key);
-            if let Some(value) = value {
-                ops.push(Op::Put(from, value));
-                continue;
-            }
-            let (mut last, mut is_range) = (key, false);
-            while let Some((next, _)) = writes.next_if(|(next, value)| value.is_none() && after(&last).as_ref() == Some(next)) {
-                (last, is_range) = (next, true);
-            }
-            ops.push(if is_range { Op::Clear(from, behind(keys, &last)) } else { Op::Delete(from) });
-        }
-        ops
+    /// Whether it is better written to its keys than to the journal first: it has few, or much of each.
+    pub(crate) fn is_direct(&self) -> bool {
+        let ops = runs(&self.writes).count();
+        ops <= OPS_MAX && self.bytes <= BYTES_MAX && (ops <= DIRECT_OPS || self.bytes >= DIRECT_BYTES)
     }
+}
+
+/// A value that is put, or neighbours that are deleted, by the first and the last of them.
+enum Run<'a> {
+    Put(&'a Key, &'a Bytes),
+    Delete(&'a Key, &'a Key),
+}
+
+fn runs(writes: &Writes) -> impl Iterator<Item = Run<'_>> {
+    let mut writes = writes.iter().peekable();
+    std::iter::from_fn(move || {
+        let (first, value) = writes.next()?;
+        if let Some(value) = value {
+            return Some(Run::Put(first, value));
+        }
+        let mut last = first;
+        while let Some((next, _)) = writes.next_if(|(next, value)| value.is_none() && after(last).as_ref() == Some(next)) {
+            last = next;
+        }
+        Some(Run::Delete(first, last))
+    })
 }
 
 /// The key of a numbered sequence that comes after this one, with none between them; nothing for keys that are in none.
@@ -103,145 +98,98 @@ fn after(key: &Key) -> Option<Key> {
     }
 }
 
-/// The one before.
-fn before(key: &Key) -> Option<Key> {
-    match key {
-        Key::Outcome(session, slot) => Some(Key::Outcome(*session, slot.checked_sub(1)?)),
-        Key::Block(object, n) => Some(Key::Block(*object, n.checked_sub(1)?)),
-        _ => None,
-    }
-}
-
 /// Where a range ends of which this is the last key: at the first key after it, which is that with a zero behind it.
 fn behind(keys: &Keyspace, last: &Key) -> Bytes {
     let last = keys.of(last);
     if bugs::is(Bug::RangeTooShort) { last } else { [&last[..], &[0]].concat().into() }
 }
 
-fn weight(keys: &Keyspace, key: &Key, value: Option<&Bytes>) -> usize {
-    keys.data_len() + key.encoded_len() + value.map_or(0, Bytes::len) + OP_OVERHEAD
-}
-
-/// Takes the batches that go together next: as many as fit into one transaction; if the first alone does not, that one, in parts.
-pub(crate) fn gather(keys: &Keyspace, waiting: &mut VecDeque<Batch>) -> Option<Group> {
-    let first = waiting.pop_front()?;
-    let mut last = first.id;
-    let (mut chunks, mut open) = (Vec::new(), Chunk::default());
-    let put = |chunks: &mut Vec<Vec<Op>>, open: &mut Chunk, batch: Batch| {
-        for (key, value) in batch.writes {
-            let weight = weight(keys, &key, value.as_ref());
-            if !open.fits(&key, value.as_ref(), weight) {
-                chunks.push(std::mem::take(open).ops(keys));
+/// The operations, each a transaction's worth.
+pub(crate) fn chunks(keys: &Keyspace, writes: &Writes) -> Vec<Vec<Op>> {
+    let (mut chunks, mut bytes) = (vec![Vec::new()], 0);
+    for run in runs(writes) {
+        let (op, len) = match run {
+            Run::Put(key, value) => (Op::Put(keys.of(key), value.clone()), key.encoded_len() + value.len()),
+            Run::Delete(first, last) if first == last => (Op::Delete(keys.of(first)), first.encoded_len()),
+            Run::Delete(first, last) => (Op::Clear(keys.of(first), behind(keys, last)), 2 * (keys.data_len() + last.encoded_len())),
+        };
+        let weight = keys.data_len() + len + OP_OVERHEAD;
+        let last = chunks.last_mut().filter(|chunk| chunk.is_empty() || chunk.len() < OPS_MAX && bytes + weight <= BYTES_MAX);
+        match last {
+            Some(chunk) => chunk.push(op),
+            None => {
+                bytes = 0;
+                chunks.push(vec![op]);
             }
-            open.put(key, value, weight);
         }
-    };
-    put(&mut chunks, &mut open, first);
-    // What waits behind one that needs a journal shares it: that is as many transactions as by itself, and a commit point less.
-    let (mut bytes, is_journal) = (open.bytes, !chunks.is_empty());
-    while let Some(next) = waiting.front() {
-        let more: usize = next.writes.iter().map(|(key, value)| weight(keys, key, value.as_ref())).sum();
-        let fits = open.ops_with(next) <= OPS_MAX && open.bytes + more <= BYTES_MAX;
-        if !fits && (!is_journal || bytes + more > GROUP_BYTES) {
-            break;
-        }
-        bytes += more;
-        let Some(next) = waiting.pop_front() else { break };
-        last = next.id;
-        put(&mut chunks, &mut open, next);
+        bytes += weight;
     }
-    chunks.push(open.ops(keys));
-    Some(Group { chunks, last })
+    chunks
 }
 
-/// A chunk as a part of a journal: for each operation its kind, and lengths before key and value.
-pub(crate) fn to_part(ops: &[Op]) -> Bytes {
-    let mut bytes = BytesMut::new();
-    let mut put = |kind: u8, key: &Bytes, value: &[u8]| {
-        bytes.put_u8(kind);
-        for field in [&key[..], value] {
-            bytes.put_u32(u32::try_from(field.len()).unwrap_or(u32::MAX));
-            bytes.put_slice(field);
+/// The parts of the journal that have these writes: of each its kind, and lengths before the key and the value, or before the first key of
+/// a range and the last.
+pub(crate) fn parts(writes: &Writes) -> Vec<Bytes> {
+    let (mut parts, mut part) = (Vec::new(), BytesMut::new());
+    for run in runs(writes) {
+        let (kind, first, rest) = match run {
+            Run::Put(key, value) => (PUT, key, value.clone()),
+            Run::Delete(first, last) => (DELETE, first, last.to_bytes().into()),
+        };
+        let first = first.to_bytes();
+        if !part.is_empty() && part.len() + first.len() + rest.len() + OP_OVERHEAD > BYTES_MAX {
+            parts.push(std::mem::take(&mut part).freeze());
         }
-    };
-    for op in ops {
-        match op {
-            Op::Put(key, value) => put(1, key, value),
-            Op::Delete(key) => put(2, key, &[]),
-            Op::Clear(from, to) => put(3, from, to),
-            Op::Get(_) | Op::Any(_) => {}
+        part.put_u8(kind);
+        for field in [&first[..], &rest] {
+            part.put_u32(u32::try_from(field.len()).unwrap_or(u32::MAX));
+            part.put_slice(field);
         }
     }
-    bytes.freeze()
+    parts.push(part.freeze());
+    parts
 }
 
-/// Reads a part of a journal; nothing if it is not one.
-pub(crate) fn from_part(mut bytes: Bytes) -> Option<Vec<Op>> {
-    let mut ops = Vec::new();
+/// Adds the writes of a part; nothing for bytes that are none.
+pub(crate) fn read_part(mut bytes: Bytes, writes: &mut Writes) -> Option<()> {
     let field = |bytes: &mut Bytes| {
         let len = usize::try_from(bytes.try_get_u32().ok()?).ok()?;
         (len <= bytes.len()).then(|| bytes.split_to(len))
     };
     while !bytes.is_empty() {
         let kind = bytes.get_u8();
-        let (key, value) = (field(&mut bytes)?, field(&mut bytes)?);
-        ops.push(match (kind, value.len()) {
-            (1, _) => Op::Put(key, value),
-            (2, 0) => Op::Delete(key),
-            (3, _) => Op::Clear(key, value),
+        let (first, rest) = (Key::from_bytes(&field(&mut bytes)?).ok()?, field(&mut bytes)?);
+        match kind {
+            PUT => {
+                writes.insert(first, Some(rest));
+            }
+            DELETE => {
+                let last = Key::from_bytes(&rest).ok()?;
+                let neighbours: Vec<Key> =
+                    std::iter::successors(Some(first), after).take(NEIGHBOURS_MAX).take_while(|key| *key <= last).collect();
+                if neighbours.last() != Some(&last) {
+                    return None;
+                }
+                writes.extend(neighbours.into_iter().map(|key| (key, None)));
+            }
             _ => return None,
-        });
+        }
     }
-    Some(ops)
+    Some(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cistern_server::store::Key;
     use cistern_wire::ObjectId;
+
+    fn keys() -> Keyspace {
+        Keyspace::new("/x")
+    }
 
     fn batch(id: u64, keys: std::ops::Range<u32>, len: usize) -> Batch {
         let value = |n| (Key::Block(ObjectId(1), n), Some(Bytes::from(vec![u8::try_from(id).unwrap(); len])));
         Batch { id, writes: keys.map(value).collect() }
-    }
-
-    fn groups(batches: impl IntoIterator<Item = Batch>) -> Vec<(usize, u64, usize)> {
-        let (keys, mut waiting) = (Keyspace::new("/x"), batches.into_iter().collect());
-        std::iter::from_fn(|| gather(&keys, &mut waiting))
-            .map(|group| {
-                for chunk in &group.chunks {
-                    let bytes: usize = chunk.iter().map(|op| if let Op::Put(key, value) = op { key.len() + value.len() } else { 0 }).sum();
-                    assert!(chunk.len() <= OPS_MAX && bytes <= BYTES_MAX, "{} operations, {bytes} bytes", chunk.len());
-                }
-                (group.chunks.len(), group.last, group.chunks.iter().map(Vec::len).sum())
-            })
-            .collect()
-    }
-
-    #[test]
-    fn batches_share_a_transaction_as_long_as_they_fit_and_are_never_cut_for_that() {
-        assert_eq!(groups([batch(1, 0..60, 1), batch(2, 60..126, 1), batch(3, 0..2, 1)]), [(1, 2, 126), (1, 3, 2)]);
-        assert_eq!(groups([batch(1, 0..100, 1), batch(2, 200..227, 1)]), [(1, 1, 100), (1, 2, 27)]);
-        assert_eq!(
-            groups([batch(1, 0..8, 65_536), batch(2, 10..18, 65_536)]),
-            [(1, 1, 8), (1, 2, 8)],
-            "8 + 8 blocks with their keys are above 1 MiB"
-        );
-    }
-
-    #[test]
-    fn what_does_not_fit_alone_is_cut_and_what_waits_behind_shares_its_journal() {
-        assert_eq!(groups([batch(1, 0..300, 1)]), [(3, 1, 300)]);
-        assert_eq!(groups([batch(1, 0..64, 65_536), batch(2, 100..103, 1)]), [(5, 2, 67)]);
-    }
-
-    #[test]
-    fn of_a_key_that_two_batches_write_the_last_value_counts() {
-        let (keys, mut waiting) = (Keyspace::new("/x"), VecDeque::from([batch(1, 0..2, 1), batch(2, 1..3, 1)]));
-        let group = gather(&keys, &mut waiting).unwrap();
-        let values: Vec<u8> = group.chunks[0].iter().map(|op| if let Op::Put(_, value) = op { value[0] } else { 0 }).collect();
-        assert_eq!(values, [1, 2, 2]);
     }
 
     /// A batch that deletes these blocks of an object.
@@ -249,16 +197,50 @@ mod tests {
         Batch { id, writes: blocks.map(|n| (Key::Block(ObjectId(object), n), None)).collect() }
     }
 
+    fn groups(batches: impl IntoIterator<Item = Batch>) -> Vec<Group> {
+        let mut waiting = batches.into_iter().collect();
+        std::iter::from_fn(|| Group::take(&keys(), &mut waiting)).collect()
+    }
+
+    /// Operations of each chunk, which are no more than etcd takes.
+    fn cut(group: &Group) -> Vec<usize> {
+        let weigh = |op: &Op| if let Op::Put(key, value) = op { key.len() + value.len() } else { 0 };
+        let of_chunk = |chunk: Vec<Op>| {
+            let bytes: usize = chunk.iter().map(weigh).sum();
+            assert!(chunk.len() <= OPS_MAX && bytes <= BYTES_MAX, "{} operations, {bytes} bytes", chunk.len());
+            chunk.len()
+        };
+        chunks(&keys(), &group.writes).into_iter().map(of_chunk).collect()
+    }
+
+    #[test]
+    fn batches_go_together_as_long_as_they_fit_and_are_never_cut_for_that() {
+        let of = |batches: Vec<Batch>| groups(batches).iter().map(|group| (group.last, cut(group))).collect::<Vec<_>>();
+        assert_eq!(of(vec![batch(1, 0..60, 1), batch(2, 60..126, 1), batch(3, 126..128, 1)]), [(3, vec![126, 2])]);
+        assert_eq!(of(vec![batch(1, 0..8, 65_536), batch(2, 10..18, 65_536)]), [(1, vec![8]), (2, vec![8])], "above 1 MiB with their keys");
+        assert_eq!(of(vec![batch(1, 0..64, 65_536), batch(2, 0..1, 1)]), [(1, vec![15, 15, 15, 15, 4]), (2, vec![1])]);
+    }
+
+    #[test]
+    fn few_and_large_ones_go_to_their_keys_and_many_small_ones_to_the_journal() {
+        let is_direct = |count, len| groups([batch(1, 0..count, len)])[0].is_direct();
+        assert!(is_direct(32, 1) && is_direct(100, 4_096) && is_direct(15, 65_536));
+        assert!(!is_direct(33, 1) && !is_direct(126, 900) && !is_direct(127, 4_096) && !is_direct(17, 65_536));
+        assert!(groups([cleared(1, 1, 0..4_096)])[0].is_direct(), "one range");
+    }
+
+    #[test]
+    fn of_a_key_that_two_batches_write_the_last_value_counts() {
+        let group = groups([batch(1, 0..2, 1), batch(2, 1..3, 1)]).remove(0);
+        let values: Vec<u8> = group.writes.values().map(|value| value.as_ref().unwrap()[0]).collect();
+        assert_eq!(values, [1, 2, 2]);
+    }
+
     #[test]
     fn neighbours_that_are_deleted_are_one_range_which_nothing_else_is_in() {
-        let keys = Keyspace::new("/x");
-        let of = |n| keys.of(&Key::Block(ObjectId(1), n));
+        let of = |n| keys().of(&Key::Block(ObjectId(1), n));
         let end = |n| [&of(n)[..], &[0]].concat().into();
-        let only = |batches: Vec<Batch>| {
-            let group = gather(&keys, &mut batches.into()).unwrap();
-            let [chunk] = &group.chunks[..] else { panic!("{} chunks", group.chunks.len()) };
-            chunk.clone()
-        };
+        let only = |batches: Vec<Batch>| chunks(&keys(), &groups(batches).remove(0).writes).concat();
         assert_eq!(only(vec![cleared(1, 1, 0..4_096)]), [Op::Clear(of(0), end(4_095))]);
         assert_eq!(only(vec![cleared(1, 1, 3..4)]), [Op::Delete(of(3))]);
         let of_two = only(vec![cleared(1, 1, 0..2), cleared(2, 2, 2..4)]);
@@ -271,22 +253,31 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_a_later_batch_parts_never_make_a_transaction_too_large() {
-        let ranges = (0..120).map(|n| cleared(1 + n, n, 0..40));
-        let parts = (0..120).map(|n| Batch { id: 121 + n, writes: vec![(Key::Block(ObjectId(n), 20), Some(Bytes::new()))] });
-        let found = groups(ranges.chain(parts));
-        assert_eq!((found[0], found.iter().map(|found| found.0).max()), ((1, 123, 126), Some(1)), "{found:?}");
-    }
-
-    #[test]
-    fn a_part_comes_back_from_its_bytes_and_broken_bytes_are_none() {
-        let key = |text: &'static str| Bytes::from_static(text.as_bytes());
-        let ops = vec![Op::Put(key("a"), key("value")), Op::Delete(key("b")), Op::Clear(key("c/"), key("c0"))];
-        let bytes = to_part(&ops);
-        assert_eq!(from_part(bytes.clone()), Some(ops));
-        for len in 1..bytes.len() {
-            assert!(from_part(bytes.slice(..len)).is_none_or(|ops| ops.len() < 3));
+    fn writes_come_back_from_their_parts_and_damaged_ones_are_none() {
+        let all = [batch(1, 0..60, 65_536), cleared(2, 1, 5..30), cleared(3, 2, 0..1), batch(4, 7..8, 0)];
+        let writes: Writes = all.into_iter().flat_map(|batch| batch.writes).collect();
+        let (parts, mut read) = (parts(&writes), Writes::new());
+        assert!(parts.len() == 3 && parts.iter().all(|part| part.len() <= BYTES_MAX), "{}", parts.len());
+        for part in &parts {
+            read_part(part.clone(), &mut read).unwrap();
         }
-        assert_eq!(from_part(Bytes::from_static(&[9, 0, 0, 0, 0, 0, 0, 0, 0])), None);
+        assert!(read == writes);
+        let small = self::parts(&groups([cleared(1, 1, 3..9), batch(2, 1..2, 2)]).remove(0).writes).remove(0);
+        for len in 1..small.len() {
+            let is_first_write = len == 1 + 4 + Key::Block(ObjectId(1), 0).encoded_len() + 4 + 2;
+            assert_eq!(read_part(small.slice(..len), &mut Writes::new()).is_some(), is_first_write, "{len} bytes");
+        }
+        for damaged in [&[9][..], &[9, 0, 0, 0, 0, 0, 0, 0, 0]] {
+            assert_eq!(read_part(Bytes::copy_from_slice(damaged), &mut Writes::new()), None);
+        }
+        let (low, high) = (Key::Block(ObjectId(1), 0), Key::Block(ObjectId(1), u32::MAX));
+        for (from, to) in [(&high, &low), (&low, &high)] {
+            let mut bytes = BytesMut::from(&[DELETE][..]);
+            for key in [from, to] {
+                bytes.put_u32(u32::try_from(key.encoded_len()).unwrap());
+                bytes.put_slice(&key.to_bytes());
+            }
+            assert_eq!(read_part(bytes.freeze(), &mut Writes::new()), None);
+        }
     }
 }

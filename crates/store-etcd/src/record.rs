@@ -161,14 +161,12 @@ fn hex(bytes: &[u8; 16]) -> String {
     format!("{:032x}", u128::from_be_bytes(*bytes))
 }
 
-/// Parts of a journal that are not applied yet.
+/// A journal that is committed, and still to be applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Journal {
-    /// Its name: the owner's revision and the number of the COMMIT that committed it.
+    /// Its name: the owner's revision and the number of the COMMIT that committed its first part, or the first parts.
     pub(crate) of: (u64, u64),
-    /// The next part to be applied.
-    pub(crate) next: u32,
-    /// The last part.
+    /// The last part; the first is 1.
     pub(crate) last: u32,
 }
 
@@ -187,13 +185,12 @@ impl Sequence {
     /// As it is kept: numbers in network byte order.
     #[must_use]
     pub(crate) fn to_bytes(self) -> Bytes {
-        let mut bytes = BytesMut::with_capacity(40);
+        let mut bytes = BytesMut::with_capacity(36);
         bytes.put_u64(self.owner);
         bytes.put_u64(self.number);
-        if let Some(Journal { of, next, last }) = self.journal {
+        if let Some(Journal { of, last }) = self.journal {
             bytes.put_u64(of.0);
             bytes.put_u64(of.1);
-            bytes.put_u32(next);
             bytes.put_u32(last);
         }
         bytes.freeze()
@@ -206,10 +203,10 @@ impl Sequence {
         let u32_at = |at: usize| bytes.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
         let journal = match bytes.len() {
             16 => None,
-            40 => Some(Journal { of: (u64_at(16)?, u64_at(24)?), next: u32_at(32)?, last: u32_at(36)? }),
+            36 => Some(Journal { of: (u64_at(16)?, u64_at(24)?), last: u32_at(32)? }),
             _ => return None,
         };
-        Some(Self { owner: u64_at(0)?, number: u64_at(8)?, journal }).filter(|this| this.journal.is_none_or(|j| j.next <= j.last))
+        Some(Self { owner: u64_at(0)?, number: u64_at(8)?, journal }).filter(|this| this.journal.is_none_or(|journal| journal.last > 0))
     }
 }
 
@@ -227,14 +224,14 @@ mod tests {
         }
         assert!(Identity::from_bytes(b"cistern format 2 store").unwrap_err().contains("format 2"));
         assert!(Identity::from_bytes(b"value of somebody else").unwrap_err().contains("no store"));
-        let journal = Some(Journal { of: (7, 3), next: 2, last: 5 });
+        let journal = Some(Journal { of: (7, 3), last: 5 });
         for sequence in [Sequence { owner: 7, number: 9, journal: None }, Sequence { owner: 7, number: 9, journal }] {
             let bytes = sequence.to_bytes();
             assert_eq!(Sequence::from_bytes(&bytes), Some(sequence));
             assert!((0..bytes.len()).filter(|len| *len != 16).all(|len| Sequence::from_bytes(&bytes[..len]).is_none()));
         }
-        let finished = Sequence { owner: 1, number: 1, journal: Some(Journal { of: (1, 1), next: 2, last: 1 }) };
-        assert_eq!(Sequence::from_bytes(&finished.to_bytes()), None);
+        let empty = Sequence { owner: 1, number: 1, journal: Some(Journal { of: (1, 1), last: 0 }) };
+        assert_eq!(Sequence::from_bytes(&empty.to_bytes()), None);
     }
 
     #[test]

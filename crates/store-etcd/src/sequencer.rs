@@ -1,20 +1,24 @@
 //! The one writer of a store in etcd: what is asked next, and what follows from each answer. Sans-I/O.
 //!
 //! Decides: that the fence is written before anything is loaded, what each transaction compares, that one is under way at a time, when a
-//! batch is durable, and when this server is over for good.
+//! batch is durable, when the journal is applied, and when this server is over for good.
 //! Invariants: every transaction that writes compares the owner's revision, and the value of the sequence that the one before has left;
 //! a step is decided by a definite answer alone, never by silence or a read, and is asked again in identical form until then, so that a late
-//! copy of it does nothing; nothing is loaded before a committed journal is finished.
-//! Leaves to others: when and where a step is asked again (`client`), what fits into a transaction (`chunk`).
+//! copy of it does nothing; nothing is read before the journal is applied, which a successor does from its beginning, whatever of it was.
+//! Leaves to others: when and where a step is asked again (`client`), what fits into a transaction and what goes by the journal (`chunk`).
 //!
 //! ```text
-//! LOOK ──▶ FENCE ──▶ journal finished, rests of others removed ──▶ ready ──▶ COMMIT ──▶ COMMIT ...
-//!   ▲        │ somebody was faster                                    │  a batch too large for one: parts, commit point, parts applied
-//!   └────────┘                                                        └─ VERIFY, when nothing is written
+//! LOOK ──▶ FENCE ──▶ journal applied, rests of others removed ──▶ ready ──▶ COMMIT ──▶ COMMIT ...
+//!   ▲        │ somebody was faster                                   │  of keys, or of a part of the journal, which is applied as a whole
+//!   └────────┘                                                       │  when it is long, when somebody reads, and in rest
+//!                                                                    └─ VERIFY, when nothing is written
 //! ```
+//!
+//! What keys cost etcd is most of what a transaction of many keys costs. A part is one key, however many it has, and of a key that many
+//! parts have only the last value is applied.
 
 use crate::bugs::{self, Bug};
-use crate::chunk::{Group, from_part, gather, to_part};
+use crate::chunk::{Group, Writes, chunks, parts, read_part};
 use crate::record::{Identity, Journal, Keyspace, Sequence, ServerList, end_of};
 use crate::txn::{Answer, Compare, Entry, Header, Op, Outcome, Txn};
 use bytes::Bytes;
@@ -100,7 +104,7 @@ enum Phase {
 #[derive(Debug)]
 struct Move {
     ops: Vec<Op>,
-    /// Whether it is a COMMIT: the sequence is raised, with this journal. Else it is a part that is laid ready.
+    /// Whether it is a COMMIT: the sequence is raised, with this journal. Else it is a part of one that is laid ready.
     raises: Option<Option<Journal>>,
     /// The batch that is durable then.
     done: Option<BatchId>,
@@ -145,12 +149,24 @@ pub struct Sequencer {
     number: u64,
     moves: VecDeque<Move>,
     waiting: VecDeque<Batch>,
+    /// What is in the journal.
+    logged: Writes,
+    /// Parts of an earlier server's journal that are among these.
+    fetched: u32,
+    /// Whether the journal is applied before more is added to it.
+    wants_applied: bool,
     wants_verify: bool,
     /// Whether an etcd that was restored is believed, to make it the store's own.
     restores: bool,
     revision: u64,
     events: VecDeque<Event>,
 }
+
+/// Parts, and keys in them, from which on the journal is applied before more is added: what a successor has to apply before it reads.
+const JOURNAL_PARTS: u32 = 16;
+const JOURNAL_KEYS: usize = 512;
+/// Parts of an earlier server's journal that are fetched at a time.
+const FETCHED_PARTS: u32 = 8;
 
 /// Steps under way at a time.
 fn steps_max(phase: Phase) -> usize {
@@ -175,6 +191,9 @@ impl Sequencer {
             number: 0,
             moves: VecDeque::new(),
             waiting: VecDeque::new(),
+            logged: Writes::new(),
+            fetched: 0,
+            wants_applied: false,
             wants_verify: false,
             restores: false,
             revision: 0,
@@ -216,11 +235,18 @@ impl Sequencer {
     }
 
     fn write_identity(&mut self, servers: Option<ServerList>, done: Option<BatchId>) {
+        let journal = self.planned_journal();
         if let Some(identity) = self.identity.as_mut().filter(|_| self.phase == Phase::Ready) {
             identity.servers = servers;
             let ops = vec![Op::Put(self.keys.identity(), identity.to_bytes())];
-            self.moves.push_back(Move { ops, raises: Some(None), done });
+            self.moves.push_back(Move { ops, raises: Some(journal), done });
         }
+    }
+
+    /// The journal as it is when all is done that is under way or planned.
+    fn planned_journal(&self) -> Option<Journal> {
+        let planned = self.moves.iter().rev().find_map(|planned| planned.raises);
+        planned.unwrap_or_else(|| self.under_way().or(self.at).and_then(|at| at.journal))
     }
 
     /// A batch to be made durable after all before it.
@@ -228,9 +254,21 @@ impl Sequencer {
         self.waiting.push_back(batch);
     }
 
-    /// Asks, when nothing is under way, whether this server still has the store.
-    pub fn verify(&mut self) {
+    /// For when nothing was written for a while: the journal is applied, or it is asked whether this server still has the store.
+    pub fn rest(&mut self) {
         self.wants_verify = self.phase == Phase::Ready;
+        self.wants_applied |= self.has_journal();
+    }
+
+    /// Whether what is read now is of a state that has every batch told to be durable. If it is not, that is seen to.
+    pub fn may_read(&mut self) -> bool {
+        let may = !self.has_journal() || bugs::is(Bug::ReadBesideJournal);
+        self.wants_applied |= !may;
+        may
+    }
+
+    fn has_journal(&self) -> bool {
+        self.at.is_some_and(|at| at.journal.is_some())
     }
 
     /// What is to be asked now, by its number: to be asked again, unchanged, until [`Self::answered`] gives true. Begins it if nothing
@@ -318,10 +356,11 @@ impl Sequencer {
         self.events.pop_front()
     }
 
-    /// Whether nothing pushed is to be written any more: all is durable, or the writer is over.
+    /// Whether nothing pushed is to be written any more: all is durable and applied, or the writer is over.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.phase == Phase::Over || self.steps.is_empty() && self.moves.is_empty() && self.waiting.is_empty()
+        let is_written = self.steps.is_empty() && self.moves.is_empty() && self.waiting.is_empty();
+        self.phase == Phase::Over || is_written && !self.has_journal()
     }
 
     fn over(&mut self, reason: Reason) {
@@ -362,26 +401,23 @@ impl Sequencer {
                 then.extend(look());
                 Some((Kind::Fence, Txn { compares, then, otherwise: look() }))
             }
-            Phase::Recovering if self.moves.is_empty() => match self.at.and_then(|at| at.journal) {
-                Some(journal) => {
-                    let then = vec![Op::Get(keys.owner()), Op::Get(keys.part(journal.of, journal.next))];
-                    Some((Kind::Fetch, Txn { then, ..Txn::default() }))
+            Phase::Recovering if self.moves.is_empty() => {
+                if let Some(journal) = self.at.and_then(|at| at.journal) {
+                    if self.fetched < journal.last {
+                        let parts = self.fetched + 1..=journal.last.min(self.fetched + FETCHED_PARTS);
+                        let then = std::iter::once(keys.owner()).chain(parts.map(|part| keys.part(journal.of, part)));
+                        return Some((Kind::Fetch, Txn { then: then.map(Op::Get).collect(), ..Txn::default() }));
+                    }
+                    self.apply(journal);
+                } else {
+                    self.moves.push_back(Move { ops: vec![self.removal()], raises: Some(None), done: None });
                 }
-                None => {
-                    self.moves.push_back(Move {
-                        ops: vec![Op::Clear(keys.journals(), end_of(&keys.journals()))],
-                        raises: Some(None),
-                        done: None,
-                    });
-                    self.write()
-                }
-            },
+                self.write()
+            }
             Phase::Recovering => self.write(),
             Phase::Ready => {
-                if self.moves.is_empty()
-                    && let Some(group) = gather(&self.keys, &mut self.waiting)
-                {
-                    self.moves = self.moves_of(group);
+                if self.moves.is_empty() {
+                    self.plan();
                 }
                 if !self.moves.is_empty() {
                     return self.write();
@@ -392,26 +428,50 @@ impl Sequencer {
         }
     }
 
-    /// One COMMIT, or the parts of a journal, its commit point, and COMMITs that each apply a part and remove it.
-    fn moves_of(&self, group: Group) -> VecDeque<Move> {
-        let Group { mut chunks, last } = group;
-        if let [only] = &mut chunks[..] {
-            return [Move { ops: std::mem::take(only), raises: Some(None), done: Some(last) }].into();
+    /// What is written next: what is in the journal, or what waits, to its keys or to the journal.
+    fn plan(&mut self) {
+        let journal = self.at.and_then(|at| at.journal);
+        let is_long = journal.is_some_and(|journal| journal.last >= JOURNAL_PARTS) || self.logged.len() >= JOURNAL_KEYS;
+        if let Some(journal) = journal.filter(|_| self.wants_applied || is_long) {
+            return self.apply(journal);
         }
-        let of = (self.seen.1, self.at.filter(|at| at.owner == self.seen.1).map_or(0, |at| at.number) + 1);
-        let parts = u32::try_from(chunks.len()).unwrap_or(u32::MAX);
-        let key = |part| self.keys.part(of, part);
-        let mut moves = VecDeque::with_capacity(2 * chunks.len() + 1);
-        for (part, ops) in (1..).zip(&chunks) {
-            moves.push_back(Move { ops: vec![Op::Put(key(part), to_part(ops))], raises: None, done: None });
+        self.wants_applied = false;
+        let Some(group) = Group::take(&self.keys, &mut self.waiting) else { return };
+        if journal.is_none() && group.is_direct() {
+            let ops = chunks(&self.keys, &group.writes).concat();
+            return self.moves.push_back(Move { ops, raises: Some(None), done: Some(group.last) });
         }
-        moves.push_back(Move { ops: Vec::new(), raises: Some(Some(Journal { of, next: 1, last: parts })), done: None });
-        for (part, mut ops) in (1..).zip(chunks) {
-            ops.push(Op::Delete(key(part)));
-            let journal = (part < parts).then_some(Journal { of, next: part + 1, last: parts });
-            moves.push_back(Move { ops, raises: Some(journal), done: journal.is_none().then_some(last) });
+        self.log(group, journal);
+    }
+
+    /// A group goes to the journal, by as many parts as it takes; the COMMIT that has the last of them counts for all.
+    fn log(&mut self, group: Group, journal: Option<Journal>) {
+        let number = self.at.filter(|at| at.owner == self.seen.1).map_or(0, |at| at.number) + 1;
+        let mut journal = journal.unwrap_or(Journal { of: (self.seen.1, number), last: 0 });
+        for part in parts(&group.writes) {
+            journal.last += 1;
+            self.moves.push_back(Move { ops: vec![Op::Put(self.keys.part(journal.of, journal.last), part)], raises: None, done: None });
         }
-        moves
+        if let Some(last) = self.moves.back_mut() {
+            (last.raises, last.done) = (Some(Some(journal)), Some(group.last));
+        }
+        self.logged.extend(group.writes);
+    }
+
+    /// The journal is applied, by as many COMMITs as it takes, and removed by the last one.
+    fn apply(&mut self, journal: Journal) {
+        let mut chunks = chunks(&self.keys, &std::mem::take(&mut self.logged)).into_iter().peekable();
+        while let Some(mut ops) = chunks.next() {
+            let is_last = chunks.peek().is_none();
+            ops.extend(is_last.then(|| self.removal()));
+            self.moves.push_back(Move { ops, raises: Some((!is_last).then_some(journal)), done: None });
+        }
+    }
+
+    /// Removes all parts of all journals.
+    fn removal(&self) -> Op {
+        let journals = self.keys.journals();
+        Op::Clear(journals.clone(), end_of(&journals))
     }
 
     /// The next move as a transaction; it is taken, for it is asked until it is decided.
@@ -426,9 +486,9 @@ impl Sequencer {
         then.extend(after.map(|after| Op::Put(keys.sequence(), after.to_bytes())));
         then.extend(ops);
         let mut compares = vec![Compare::Revision(keys.owner(), self.seen.1), Compare::Value(keys.sequence(), at.map(|at| at.to_bytes()))];
-        let is_applied = at.is_some_and(|at| at.journal.is_some());
+        let applies = raises.is_some() && done.is_none();
         compares.retain(|compare| match compare {
-            _ if is_applied && bugs::is(Bug::JournalNotCompared) => false,
+            _ if applies && bugs::is(Bug::JournalNotCompared) => false,
             Compare::Revision(..) => !bugs::is(Bug::OwnerNotCompared),
             Compare::Value(..) => !bugs::is(Bug::SequenceNotCompared),
         });
@@ -496,14 +556,12 @@ impl Sequencer {
         if !self.owns(&answer) {
             return;
         }
-        let Some(journal) = self.at.and_then(|at| at.journal) else { return };
-        let part = answer.found.into_iter().nth(1).flatten();
-        let Some(mut ops) = part.and_then(|part| from_part(part.value)) else {
-            return self.over(broken(&format!("part {} of the journal of an earlier server is missing or damaged", journal.next)));
-        };
-        ops.push(Op::Delete(self.keys.part(journal.of, journal.next)));
-        let rest = (journal.next < journal.last).then_some(Journal { next: journal.next + 1, ..journal });
-        self.moves.push_back(Move { ops, raises: Some(rest), done: None });
+        for part in answer.found.into_iter().skip(1) {
+            self.fetched += 1;
+            if part.and_then(|part| read_part(part.value, &mut self.logged)).is_none() {
+                return self.over(broken(&format!("part {} of the journal of an earlier server is missing or damaged", self.fetched)));
+            }
+        }
     }
 
     fn wrote(&mut self, after: Option<Sequence>, done: Option<BatchId>, answer: &Answer) {
@@ -518,11 +576,10 @@ impl Sequencer {
                 return self.over(broken(&format!("somebody else has written the store: COMMIT {found:?} is there, not {at:?}")));
             }
         }
-        let had_journal = self.at.is_some_and(|at| at.journal.is_some());
         self.at = after.or(self.at);
         self.events.extend(done.map(Event::Durable));
         if self.phase == Phase::Recovering {
-            self.has_rests &= had_journal;
+            self.has_rests = self.has_journal();
             self.recovered();
         }
     }
@@ -538,7 +595,7 @@ impl Sequencer {
     }
 
     fn recovered(&mut self) {
-        let has_journal = self.at.is_some_and(|at| at.journal.is_some()) && !bugs::is(Bug::JournalLoadedOver);
+        let has_journal = self.has_journal() && !bugs::is(Bug::JournalLoadedOver);
         if !has_journal && !self.has_rests {
             self.phase = Phase::Ready;
             if !bugs::is(Bug::LoadedBeforeFence) {

@@ -39,8 +39,9 @@ tests! {
     unknown_is_failed: UnknownIsFailed, "told to be durable, and not what is there";
     unknown_is_done: UnknownIsDone, "told to be durable, and not what is there";
     no_space_is_failed: NoSpaceIsFailed, "told to be durable, and not what is there";
-    journal_loaded_over: JournalLoadedOver, "what was loaded is no prefix of what was executed";
+    journal_loaded_over: JournalLoadedOver, "what was durable is not loaded";
     journal_not_compared: JournalNotCompared, "written under a former fence";
+    read_beside_journal: ReadBesideJournal, "what is read is older than what was told to be durable";
     cluster_not_compared: ClusterNotCompared, "serves a restored etcd";
     range_too_short: RangeTooShort, "told to be durable, and not what is there";
 }

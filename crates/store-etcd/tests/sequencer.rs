@@ -18,6 +18,9 @@ fn what_is_durable_is_a_prefix_of_what_was_executed_under_any_order_of_answers()
     }
 }
 
+/// Bytes of a value of which as many as fit into a transaction are about as large as one may be.
+const LARGE: usize = 8_192;
+
 /// A writer, and the etcd that it asks.
 struct Script {
     etcd: Etcd,
@@ -45,17 +48,36 @@ impl Script {
         }
     }
 
+    /// Answers whatever is asked, each the second time.
+    fn run_losing_each_answer(&mut self) {
+        while self.writer.step().is_some() {
+            self.lose_answer_untold();
+            let (number, txn) = self.writer.step().unwrap();
+            let answer = self.etcd.execute(&txn);
+            assert!(self.writer.answered(number, Outcome::Answered(answer)));
+        }
+    }
+
+    /// Keys of the server, and parts of a journal, that there are.
+    fn counts(&self) -> (usize, usize) {
+        (self.etcd.count(&keys().data()), self.etcd.count(&keys().journals()))
+    }
+
     fn events(&mut self) -> Vec<Event> {
         std::iter::from_fn(|| self.writer.event()).collect()
     }
 
     /// The step under way is executed, and nobody hears of it.
     fn lose_answer(&mut self) {
+        self.lose_answer_untold();
+        assert_eq!(self.events(), [], "nothing is told of it");
+    }
+
+    fn lose_answer_untold(&mut self) {
         let (number, txn) = self.writer.step().unwrap();
         self.etcd.execute(&txn);
         assert!(!self.writer.answered(number, Outcome::Unknown));
         assert_eq!(self.writer.step().unwrap(), (number, txn), "the same is asked again");
-        assert_eq!(self.events(), [], "nothing is told of it");
     }
 }
 
@@ -64,7 +86,12 @@ fn keys() -> Keyspace {
 }
 
 fn batch(id: u64, count: u64) -> Batch {
-    let write = |n| (Key::Object(ObjectId(n)), Some(Bytes::from(format!("{id}"))));
+    batch_of(id, count, 1)
+}
+
+/// One that puts so many bytes under each of these keys.
+fn batch_of(id: u64, count: u64, len: usize) -> Batch {
+    let write = |n| (Key::Object(ObjectId(n)), Some(Bytes::from(vec![u8::try_from(id).unwrap(); len])));
     Batch { id, writes: (0..count).map(write).collect() }
 }
 
@@ -85,15 +112,61 @@ fn answers_that_are_lost_are_found_out_by_asking_the_same_again() {
     script.lose_answer();
     script.run();
     assert_eq!(script.events(), [Event::Durable(1)]);
-    script.writer.push(batch(2, 300));
-    while script.writer.step().is_some() {
-        script.lose_answer();
-        let (number, txn) = script.writer.step().unwrap();
-        let answer = script.etcd.execute(&txn);
-        assert!(script.writer.answered(number, Outcome::Answered(answer)));
-    }
+    script.writer.push(batch_of(2, 300, LARGE));
+    script.run_losing_each_answer();
     assert_eq!(script.events(), [Event::Durable(2)]);
-    assert_eq!((script.etcd.count(&keys().data()), script.etcd.count(&keys().journals())), (300, 0));
+    assert_eq!(script.counts(), (3, 3));
+    assert!(!script.writer.may_read());
+    script.run_losing_each_answer();
+    assert_eq!(script.counts(), (300, 0));
+    assert!(script.writer.may_read());
+}
+
+#[test]
+fn of_what_goes_by_the_journal_the_last_values_are_applied_when_somebody_reads_or_in_rest_or_when_it_is_full() {
+    for reads in [true, false] {
+        let mut script = Script::ready();
+        for id in 1..=5 {
+            script.writer.push(batch(id, 60));
+            let (_, txn) = script.writer.step().unwrap();
+            assert_eq!(txn.then.len(), 2, "the sequence, and a part for all keys");
+            script.run();
+            assert_eq!(script.events(), [Event::Durable(id)]);
+        }
+        assert_eq!(script.counts(), (0, 5), "nobody has read yet");
+        if reads {
+            assert!(!script.writer.may_read());
+        } else {
+            script.writer.rest();
+        }
+        let (_, txn) = script.writer.step().unwrap();
+        assert_eq!(txn.then.len(), 62, "the sequence, the last value of each key, the parts' removal");
+        script.run();
+        assert_eq!(script.counts(), (60, 0));
+        assert!(script.writer.may_read());
+    }
+    let mut script = Script::ready();
+    for id in 1..=17 {
+        script.writer.push(batch(id, 60));
+        script.run();
+    }
+    assert_eq!(script.counts(), (60, 1), "all before the seventeenth");
+}
+
+#[test]
+fn a_few_keys_are_written_where_they_belong_unless_the_journal_is_before_them() {
+    let mut script = Script::ready();
+    script.writer.push(batch(1, 5));
+    script.run();
+    assert_eq!(script.counts(), (5, 0));
+    script.writer.push(batch(2, 60));
+    script.run();
+    script.writer.push(batch(3, 1));
+    script.run();
+    assert_eq!(script.counts(), (5, 2));
+    script.writer.rest();
+    script.run();
+    assert_eq!(script.counts(), (60, 0));
 }
 
 fn list(number: u32, servers: &str) -> ServerList {
@@ -150,6 +223,27 @@ fn the_first_fence_of_a_group_names_its_servers_and_who_others_have_elected_take
 }
 
 #[test]
+fn a_change_of_the_servers_leaves_what_is_in_the_journal() {
+    let mut script = Script::new();
+    script.writer = Sequencer::new(keys(), Bytes::from_static(b"one")).elected_by(list(0, "a,b,c"));
+    script.run();
+    script.writer.push(batch(1, 60));
+    script.run();
+    script.writer.push(batch(2, 60));
+    // What is under way is finished first.
+    let (number, txn) = script.writer.step().unwrap();
+    assert!(script.writer.change_servers(list(2, "a,b")));
+    let answer = script.etcd.execute(&txn);
+    script.writer.answered(number, Outcome::Answered(answer));
+    script.run();
+    assert_eq!(script.counts(), (0, 2));
+    script.writer = Sequencer::new(keys(), Bytes::from_static(b"two"));
+    script.run();
+    assert_eq!(script.counts(), (60, 0));
+    assert_eq!(script.writer.servers(), Some(&list(2, "a,b")));
+}
+
+#[test]
 fn what_has_no_space_may_have_been_executed() {
     let mut script = Script::ready();
     script.writer.push(batch(1, 1));
@@ -171,7 +265,7 @@ fn a_writer_that_was_replaced_is_over_with_its_next_write_and_when_it_asks() {
         if writes {
             script.writer.push(batch(1, 1));
         } else {
-            script.writer.verify();
+            script.writer.rest();
         }
         script.run();
         assert_eq!(script.events(), [Event::Over(Reason::Superseded("two".to_owned()))]);
@@ -181,19 +275,23 @@ fn a_writer_that_was_replaced_is_over_with_its_next_write_and_when_it_asks() {
 
 #[test]
 fn a_successor_finishes_what_was_committed_and_removes_what_was_not() {
-    // Three parts laid ready, the commit point, three parts applied and removed.
-    for (steps, there) in [(1, 0), (3, 0), (4, 300), (5, 300), (6, 300)] {
+    // Two parts laid ready, the third with the commit point, three parts applied and removed.
+    for (steps, there) in [(1, 0), (2, 0), (3, 300), (4, 300), (5, 300), (6, 300)] {
         let mut script = Script::ready();
-        script.writer.push(batch(1, 300));
+        script.writer.push(batch_of(1, 300, LARGE));
         for _ in 0..steps {
+            if script.writer.step().is_none() {
+                script.writer.rest();
+            }
             let (number, txn) = script.writer.step().unwrap();
             let answer = script.etcd.execute(&txn);
             script.writer.answered(number, Outcome::Answered(answer));
         }
         script.writer = Sequencer::new(keys(), Bytes::from_static(b"two"));
         script.run();
-        assert_eq!(script.events(), [Event::Ready { store: StoreId([1; 16]), had_owner: true, servers: None }], "after {steps} steps");
-        assert_eq!((script.etcd.count(&keys().data()), script.etcd.count(&keys().journals())), (there, 0), "after {steps} steps");
+        let ready = Event::Ready { store: StoreId([1; 16]), had_owner: true, servers: None };
+        assert_eq!(script.events(), [ready], "after {steps} steps");
+        assert_eq!(script.counts(), (there, 0), "after {steps} steps");
     }
 }
 

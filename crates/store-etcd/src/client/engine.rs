@@ -115,7 +115,9 @@ impl Turning {
         loop {
             self.tell();
             self.ask();
-            if self.closing.is_some_and(|end| self.engine.sequencer.is_idle() || Instant::now() >= end) {
+            // What is in the journal would delay the next server.
+            if self.closing.is_some_and(|end| self.engine.sequencer.may_read() && self.engine.sequencer.is_idle() || Instant::now() >= end)
+            {
                 return;
             }
             let due = self.next_due();
@@ -163,7 +165,7 @@ impl Turning {
     fn due(&mut self, now: Instant) {
         if now >= self.verify_at {
             self.verify_at = now + VERIFY_AFTER;
-            self.engine.sequencer.verify();
+            self.engine.sequencer.rest();
         }
         if now >= self.look_at {
             self.look_at = now + LOOK_PERIOD;
@@ -198,6 +200,8 @@ impl Turning {
             self.tell();
         }
         let now = Instant::now();
+        // Before the next step is begun, for the journal may be what it has to be about.
+        let may_read = self.queries.is_empty() || self.engine.sequencer.may_read();
         if let Some((number, txn)) = self.engine.sequencer.step() {
             let asked = match &mut self.asked {
                 Some(asked) if asked.number == number => asked,
@@ -210,6 +214,7 @@ impl Turning {
             }
         }
         while self.reads < READS_MAX
+            && may_read
             && let Some(query) = self.queries.pop_front()
         {
             self.reads += 1;

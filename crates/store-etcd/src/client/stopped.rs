@@ -1,10 +1,11 @@
 //! What an operator's commands do with a store on etcd: make it, read all of it, adopt a restored one.
 //!
-//! Decides: that all is read at one revision, so that a server may go on meanwhile; that nothing is made over anything; that a restored etcd
-//! is adopted last, when all that makes it a store of its own is durable.
+//! Decides: that all is read at one revision, the journal included, so that a server may go on meanwhile; that nothing is made over anything;
+//! that a restored etcd is adopted last, when all that makes it a store of its own is durable.
 
 use super::{EtcdStore, Work, error, io_error, members, name, runtime};
-use crate::record::{Identity, end_of};
+use crate::chunk::{Writes, read_part};
+use crate::record::{Identity, Sequence, end_of};
 use crate::sequencer::{Reason, Sequencer};
 use crate::target::Target;
 use crate::txn::{Compare, Op, Outcome, Txn};
@@ -12,6 +13,7 @@ use bytes::Bytes;
 use cistern_server::store::{Batch, BatchId, Key, StoreEvent, StoreWork};
 use cistern_store::{OpenError, Problem};
 use cistern_wire::StoreId;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::connection::Members;
@@ -64,6 +66,17 @@ impl StoppedEtcd {
 
     /// All keys and values, as bytes, in the order of the keys, as they were when this was opened. After an error nothing follows.
     pub fn iter(&self) -> impl Iterator<Item = Result<(Vec<u8>, Vec<u8>), String>> + '_ {
+        let (journal, trouble) = match self.journal() {
+            Ok(journal) => (journal, None),
+            Err(what) => (Writes::new(), Some(Err(what))),
+        };
+        let journal: BTreeMap<Vec<u8>, Option<Bytes>> = journal.into_iter().map(|(key, value)| (key.to_bytes(), value)).collect();
+        let is_broken = trouble.is_some();
+        trouble.into_iter().chain(newest(self.applied().take_while(move |_| !is_broken), journal))
+    }
+
+    /// What was applied.
+    fn applied(&self) -> impl Iterator<Item = Result<(Vec<u8>, Vec<u8>), String>> + '_ {
         let data = self.target.keys.data();
         let (mut from, to, mut is_over) = (data.to_vec(), end_of(&data), false);
         let pages = std::iter::from_fn(move || {
@@ -87,6 +100,47 @@ impl StoppedEtcd {
         });
         pages.flatten()
     }
+
+    /// What is in the journal.
+    fn journal(&self) -> Result<Writes, String> {
+        let mut writes = Writes::new();
+        let value = |key: Bytes| {
+            let to = [&key[..], &[0]].concat();
+            let found = self.runtime.block_on(tried(|tries| self.members.range(&key, &to, 1, self.revision, tries)));
+            found.map(|(mut found, ..)| found.pop().map(|(_, value)| value))
+        };
+        let Some(sequence) = value(self.target.keys.sequence())? else { return Ok(writes) };
+        let sequence = Sequence::from_bytes(&sequence).ok_or("the sequence of the store is damaged")?;
+        for (of, part) in sequence.journal.into_iter().flat_map(|journal| (1..=journal.last).map(move |part| (journal.of, part))) {
+            let found = value(self.target.keys.part(of, part))?;
+            found
+                .and_then(|part| read_part(part, &mut writes))
+                .ok_or_else(|| format!("part {part} of the journal is missing or damaged"))?;
+        }
+        Ok(writes)
+    }
+}
+
+/// What is left of all that was applied when the journal is applied as well. Both are in the order of the keys.
+fn newest(
+    applied: impl Iterator<Item = Result<(Vec<u8>, Vec<u8>), String>>,
+    journal: BTreeMap<Vec<u8>, Option<Bytes>>,
+) -> impl Iterator<Item = Result<(Vec<u8>, Vec<u8>), String>> {
+    let (mut applied, mut journal) = (applied.peekable(), journal.into_iter().peekable());
+    std::iter::from_fn(move || {
+        loop {
+            let Some((key, _)) = journal.peek() else { return applied.next() };
+            match applied.peek() {
+                Some(Err(_)) => return applied.next(),
+                Some(Ok((before, _))) if before < key => return applied.next(),
+                Some(Ok((same, _))) if same == key => drop(applied.next()),
+                _ => {}
+            }
+            if let Some((key, Some(value))) = journal.next() {
+                return Some(Ok((key, value.to_vec())));
+            }
+        }
+    })
 }
 
 /// Makes an empty store with these records; `id` must be a random one, or that of the store that it replaces.
@@ -176,5 +230,27 @@ async fn tried<T, F: Future<Output = Result<T, String>>>(call: impl Fn(u32) -> F
             answer => return answer,
         }
         tries += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_journal_is_newer_than_what_was_applied() {
+        let applied = [(1, "a"), (2, "b"), (4, "d")].map(|(key, value)| Ok((vec![key], Vec::from(value))));
+        let journal = [(0, Some("new")), (2, None), (3, None), (4, Some("newer")), (5, Some("last"))];
+        let journal = journal.map(|(key, value)| (vec![key], value.map(Bytes::from))).into();
+        let newest: Vec<_> = newest(applied.into_iter(), journal).map(|pair| pair.unwrap()).collect();
+        let expected = [(0, "new"), (1, "a"), (4, "newer"), (5, "last")].map(|(key, value)| (vec![key], Vec::from(value)));
+        assert_eq!(newest, expected);
+    }
+
+    #[test]
+    fn after_an_error_nothing_follows_but_the_error() {
+        let applied = [Ok((vec![1], vec![])), Err("no answer".to_owned())];
+        let journal = [(vec![9], Some(Bytes::new()))].into();
+        assert_eq!(newest(applied.into_iter(), journal).nth(1), Some(Err("no answer".to_owned())));
     }
 }

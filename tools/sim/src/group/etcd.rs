@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use cistern_server::store::{Answer as Loaded, Key, Query};
-use cistern_store_etcd::{Answer, Compare, Entry, Header, Identity, Keyspace, Op, ServerList, Txn};
+use cistern_store_etcd::{Answer, Compare, Entry, Header, Identity, Keyspace, Op, Outcome, Sequencer, ServerList, Txn};
 use cistern_wire::StoreId;
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const CLUSTER: u64 = 1;
 /// What the sequence begins with: the owner's revision and the number of its COMMIT, of 64 bits each, in network byte order.
 const COMMIT_LEN: usize = 16;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Etcd {
     keys: Keyspace,
     values: BTreeMap<Bytes, Entry>,
@@ -59,8 +59,9 @@ impl Etcd {
 
     /// Whether this writes what a server would load.
     pub(super) fn has_data(&self, txn: &Txn) -> bool {
-        let prefix = self.keys.data();
-        txn.then.iter().any(|op| matches!(op, Op::Put(key, _) | Op::Delete(key) | Op::Clear(key, _) if key.starts_with(&prefix)))
+        let prefixes = [self.keys.data(), self.keys.journals()];
+        let is_data = |key: &Bytes| prefixes.iter().any(|prefix| key.starts_with(prefix));
+        txn.then.iter().any(|op| matches!(op, Op::Put(key, _) | Op::Delete(key) | Op::Clear(key, _) if is_data(key)))
     }
 
     /// Whether somebody takes the store by this, or is about to: looks at the owner, or writes it.
@@ -95,8 +96,18 @@ impl Etcd {
         Answer { header: Header { cluster: CLUSTER, revision: self.revision }, succeeded, found }
     }
 
+    /// What the next server would find, when it has applied what is in the journal.
+    pub(super) fn loaded(mut self) -> BTreeMap<Key, Bytes> {
+        let mut next = Sequencer::new(self.keys.clone(), Bytes::from_static(b"judge"));
+        while let Some((number, txn)) = next.step() {
+            let answer = self.execute(&txn);
+            next.answered(number, Outcome::Answered(answer));
+        }
+        self.data()
+    }
+
     /// What the server has in it.
-    pub(super) fn data(&self) -> BTreeMap<Key, Bytes> {
+    fn data(&self) -> BTreeMap<Key, Bytes> {
         let prefix = self.keys.data();
         let of = self.values.iter().filter_map(|(key, entry)| Some((key.strip_prefix(&prefix[..])?, entry)));
         of.map(|(key, entry)| (Key::from_bytes(key).expect("a server writes keys that it reads"), entry.value.clone())).collect()

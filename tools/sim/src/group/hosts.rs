@@ -286,7 +286,8 @@ impl GroupHost {
                 StoreWork::Persist(batch) => side.writer.push(batch),
             }
         }
-        for (query, again) in side.loads.iter_mut().filter(|load| now >= load.1) {
+        let may_read = side.loads.is_empty() || side.writer.may_read();
+        for (query, again) in side.loads.iter_mut().filter(|load| may_read && now >= load.1) {
             *again = now + ASK_LIMIT;
             asks.push((Some(id), Ask::Load(query.clone())));
         }

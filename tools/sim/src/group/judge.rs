@@ -113,7 +113,8 @@ impl GroupJudge {
     /// The run is over: what was answered is there.
     pub(super) fn end(&self, etcd: &Etcd) -> Result<(), Violation> {
         let names: BTreeSet<Vec<u8>> = etcd
-            .data()
+            .clone()
+            .loaded()
             .into_keys()
             .filter_map(|key| match key {
                 Key::Entry(_, name) => Some(name.to_vec()),
