@@ -335,11 +335,12 @@ impl LockTable {
             return CancelResult::Granted { lock: self.table.entries[hold.entry].lock(), generation: hold.generation };
         }
         let Some(entry) = self.waits.get(&(slot, nonce)).copied() else { return CancelResult::Unknown };
+        let lock = self.table.entries[entry].lock();
         if !bugs::is(Bug::M47) {
             self.drop_waiter(entry, slot, nonce);
             self.grant_waiters(now, entry);
         }
-        CancelResult::Cancelled
+        CancelResult::Cancelled(lock)
     }
 
     pub(super) fn drop_waiter(&mut self, entry: u32, session: u32, nonce: u64) {

@@ -55,6 +55,10 @@ use table::{LockWaiter, Table};
 /// So many locks are looked at for some that may make room in a full table: enough for whoever comes next, cheap in a busy loop.
 const ASKED_FOR_ROOM: usize = 16;
 
+/// So many of the locks that a session was asked for are looked at for one that somebody waits for: who keeps more of them is taken for waited
+/// for, which costs a probe now and then.
+const LOOKED_AT: usize = 16;
+
 /// What becomes of a mutation that asked for its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
@@ -128,8 +132,8 @@ pub(crate) struct Rows {
 /// How a cancellation ended, as far as the lock table knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CancelResult {
-    /// The request waited, and does so no more.
-    Cancelled,
+    /// The request waited for this lock, and does so no more.
+    Cancelled(LockId),
     /// The request was granted, at once or from the queue, and that grant stands.
     Granted {
         /// The lock.
@@ -365,10 +369,12 @@ impl LockTable {
         })
     }
 
-    /// Whether somebody in good standing waits for this session to give a lock back (section 11.3).
+    /// Whether somebody in good standing waits for this session to give a lock back (section 11.3), or it keeps so many that it was asked for
+    /// that they are not looked through for each of its messages.
     pub(crate) fn is_waited_for(&self, slot: LockSlot) -> bool {
-        let slot = self.table.session(slot);
-        slot.is_some_and(|slot| self.table.demanded_of(slot).any(|at| self.has_waiters(self.table.holds[at].entry)))
+        let Some(slot) = self.table.session(slot) else { return false };
+        let mut demanded = self.table.demanded_of(slot);
+        demanded.by_ref().take(LOOKED_AT).any(|at| self.has_waiters(self.table.holds[at].entry)) || demanded.next().is_some()
     }
 
     /// How many lock requests of a session wait (section 11.4).

@@ -188,7 +188,7 @@ impl Server {
 
     /// A request that had no effect will not be run: its nonce is fenced, its place in line is free.
     pub(crate) fn discard(&mut self, call: &Call) {
-        self.holds_less(call.key);
+        self.holds_less(call.key, None);
         if call.progress.in_line {
             self.locks.leave(call.id);
         }

@@ -52,7 +52,7 @@ impl Server {
                     self.scheduler.charge(flow, prices::GRANT);
                 }
                 LockDecision::WaitOver { session, nonce, lock, status } => {
-                    self.holds_less(session);
+                    self.holds_less(session, Some(lock.object));
                     self.notify(session, Notice::WaitOver { nonce, lock, status });
                 }
                 LockDecision::Turn { task } => self.turn_came(task),
@@ -108,7 +108,7 @@ impl Server {
                 //= wire-spec.md#11-3-failure-and-ending
                 //# A release, or a receipt "not held", for a generation of at least g MUST count as receipt of a demand for g.
                 self.locks.on_not_held(self.now, slot, lock, generation);
-                self.holds_less(key);
+                self.holds_less(key, Some(lock.object));
                 //= wire-spec.md#6-4-notices
                 //# A GRANT whose generation a DEMAND named that was receipted "not held" MUST be replaced by WAIT_OVER with ECANCELED.
                 if let Some(Notice::Grant { nonce, lock, .. }) = self.gave_back(key, lock, generation) {

@@ -325,7 +325,7 @@ impl Server {
             Recording::By(batch) => return Err(Blocked::Durable(batch).into()),
             Recording::Full => return Err(used_up(Limit::Locks, Whose::Session, RECORDED_MAX, RECORDED_MAX).into()),
         }
-        self.holds_less(key);
+        self.holds_less(key, None);
         let lock = LockId { object: message.object, class: LockClass::Advisory };
         let asked = self.locks.asked();
         let outcome = self.locks.lock(self.now, call.slot, call.nonce, of, message.mode, message.wait);

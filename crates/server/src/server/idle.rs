@@ -11,7 +11,7 @@ use crate::sessions::SessionKey;
 use crate::store::{self, BatchId};
 use alloc::collections::{BTreeMap, BTreeSet};
 use cistern_link::{Instant, Question, TimerQueue};
-use cistern_wire::SessionId;
+use cistern_wire::{ObjectId, SessionId};
 use core::time::Duration;
 
 /// What the newest record of a session says.
@@ -63,9 +63,9 @@ impl IdleSessions {
 }
 
 impl Server {
-    /// The locks or waits of a session may have become fewer.
-    pub(crate) fn holds_less(&mut self, key: SessionKey) {
-        self.long.note(key.id());
+    /// The locks or waits of a session may have become fewer, by that of an object or by a request that has come to its end.
+    pub(crate) fn holds_less(&mut self, key: SessionKey, object: Option<ObjectId>) {
+        self.long.note(key.id(), object);
         self.idle.note(key);
     }
 

@@ -8,7 +8,9 @@
 //! in a durable record. The converse may fail for a while, which costs time after a restart, never safety.
 //! Leaves to others: what others may not do meanwhile (`recovery`), cache locks, of which a long session gets none (`locks`).
 
+use crate::ids::FlowId;
 use crate::requests::{Task, TaskId};
+use crate::scheduler::prices;
 use crate::server::Server;
 use crate::sessions::SessionKey;
 use crate::sessions::session::Session;
@@ -30,6 +32,8 @@ struct Long {
     boot: [u8; 16],
     /// The objects in its record, each with the batch by which it came to stand there.
     objects: BTreeMap<ObjectId, BatchId>,
+    /// Those of them whose locks the session may neither hold nor wait for.
+    doubtful: BTreeSet<ObjectId>,
 }
 
 /// The long sessions.
@@ -52,9 +56,11 @@ pub(crate) enum Recording {
 }
 
 impl LongSessions {
-    /// The locks or waits of a session may have become fewer. Nothing happens if it is not long.
-    pub(crate) fn note(&mut self, session: SessionId) {
-        if self.sessions.contains_key(&session) {
+    /// The locks or waits of a session may have become fewer, by that of an object or by a request that was recorded for and has come to its
+    /// end. Nothing happens if it is not long.
+    pub(crate) fn note(&mut self, session: SessionId, object: Option<ObjectId>) {
+        if let Some(long) = self.sessions.get_mut(&session) {
+            long.doubtful.extend(object.filter(|object| long.objects.contains_key(object)));
             self.changed.insert(session);
         }
     }
@@ -91,7 +97,7 @@ impl Server {
             self.config.lease,
             self.config.failover_bound(lease)
         );
-        self.long.sessions.insert(key.id(), Long { boot, objects: BTreeMap::new() });
+        self.long.sessions.insert(key.id(), Long { boot, objects: BTreeMap::new(), doubtful: BTreeSet::new() });
     }
 
     /// What the store is to keep of a session.
@@ -128,6 +134,8 @@ impl Server {
             return Recording::Full;
         }
         long.objects.insert(object, open);
+        // Until the request is seen to be granted, or to wait.
+        long.doubtful.insert(object);
         self.write_long(key);
         Recording::By(open)
     }
@@ -147,18 +155,26 @@ impl Server {
             let (slot, locks) = (self.sessions.slot(key), &self.locks);
             let Some(long) = self.long.sessions.get_mut(&id) else { continue };
             let before = long.objects.len();
-            long.objects.retain(|object, _| locks.involves(slot, *object));
+            for object in core::mem::take(&mut long.doubtful) {
+                if !locks.involves(slot, object) {
+                    long.objects.remove(&object);
+                }
+            }
             if long.objects.len() < before {
                 self.write_long(key);
             }
         }
     }
 
+    /// Writes the record of a long session, on its account: it is as long as what the session holds.
     pub(crate) fn write_long(&mut self, key: SessionKey) {
         let unreclaimable = |session: &Session| matches!(session.standing(), Standing::TimingOut { cause, .. } if cause.is_final());
         let unreclaimable = self.sessions.get(key).is_some_and(unreclaimable);
         if let Some(record) = self.session_record(key, [0; 16], unreclaimable) {
-            self.store.put(store::Key::Session(key.id()), Some(record.to_bytes().into()));
+            let bytes = record.to_bytes();
+            let flow = self.sessions.get(key).map_or(FlowId::NONE, |session| session.flow);
+            self.scheduler.charge(flow, prices::stored(bytes.len()));
+            self.store.put(store::Key::Session(key.id()), Some(bytes.into()));
         }
     }
 }

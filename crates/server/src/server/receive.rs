@@ -403,14 +403,17 @@ impl Server {
         if !self.may_give_back(key) {
             return Taken::Refused;
         }
-        self.holds_less(key);
         let mut items = core::mem::take(&mut self.released_buffer);
         items.clear();
         for item in message.items {
             debug!("{}: session {} releases {} generation {}", self.who, key.id(), item.lock, item.generation);
             //= wire-spec.md#11-3-failure-and-ending
             //# A release in a session that is timing out MUST free the lock that it names.
+            let before = self.locks.holds(origin.slot);
             items.push(self.locks.release(self.now, origin.slot, item));
+            if self.locks.holds(origin.slot) < before {
+                self.holds_less(key, Some(item.lock.object));
+            }
             self.gave_back(key, item.lock, item.generation);
         }
         // What was demanded may be among them: that is all that a session which did not comply was missing.
@@ -436,7 +439,6 @@ impl Server {
         if !self.is_good(key) {
             return Taken::Refused;
         }
-        self.holds_less(key);
         let nonce = message.nonce;
         //= wire-spec.md#11-2-delivery
         //# The server MUST NOT act on a message that announces a floor more than W above the one it keeps.
@@ -452,7 +454,8 @@ impl Server {
         //= wire-spec.md#11-4-locks
         //# A CANCEL of a request without a standing grant MUST be answered "cancelled" or "answered".
         let (outcome, generation) = match self.locks.cancel(self.now, origin.slot, nonce) {
-            CancelResult::Cancelled => {
+            CancelResult::Cancelled(lock) => {
+                self.holds_less(key, Some(lock.object));
                 if let Some(notices) = self.notices(key) {
                     notices.wait_ended(nonce, None);
                 }

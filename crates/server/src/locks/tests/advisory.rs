@@ -137,7 +137,7 @@ fn cancelled_wait_is_over_and_lets_others_come() {
     s.queued(B, 1, X, Exclusive);
     s.queued(C, 1, X, Shared);
     s.decisions();
-    assert_eq!(s.table.cancel(s.now, B, 1), CancelResult::Cancelled);
+    assert_eq!(s.table.cancel(s.now, B, 1), CancelResult::Cancelled(advisory(X)));
     assert_eq!(granted(&s.decisions()), [(C, 1)]);
     assert_eq!(s.table.cancel(s.now, B, 1), CancelResult::Unknown);
     assert_eq!(s.table.cancel(s.now, B, 77), CancelResult::Unknown);

@@ -1,8 +1,8 @@
 //! Claims about the turns of mutations.
 
-use super::super::{LockAccess, LockLimits, Turn};
+use super::super::{LOOKED_AT, LockAccess, LockLimits, Turn};
 use super::{A, B, C, Generation, Script, X, Y, cache, demand, ready};
-use cistern_wire::{CacheGrant, Keep, Want};
+use cistern_wire::{CacheGrant, Keep, ObjectId, Want};
 
 #[test]
 fn mutation_on_objects_that_nobody_caches_is_ready_at_once() {
@@ -231,4 +231,17 @@ fn somebody_waits_for_the_holder_until_it_complied() {
     s.give(A, cache(X), a);
     assert!(!s.table.is_waited_for(A));
     assert_eq!(s.table.held(A, cache(X)), None::<Generation>);
+}
+
+#[test]
+fn who_keeps_many_locks_that_it_was_asked_for_is_not_looked_through() {
+    let mut s = Script::new();
+    for n in 1..=LOOKED_AT as u64 + 1 {
+        assert!(!s.table.is_waited_for(A), "nobody waits for the {} that it keeps", n - 1);
+        s.shared(A, ObjectId(n));
+        assert_eq!(s.enter(n, B, &[ObjectId(n)]), Turn::Waiting);
+        s.leave(n);
+        s.decisions();
+    }
+    assert!(s.table.is_waited_for(A), "one more than are looked at");
 }
