@@ -6,6 +6,7 @@
 
 use super::draft::{Birth, Draft};
 use super::plan::Frame;
+use crate::principals::Rights;
 use crate::store::{LeaseRecord, ReadError, View};
 use cistern_wire::limits::{LEASE_TTL_MAX_MS, LEASE_TTL_MIN_MS};
 use cistern_wire::{Attach, Handle, MakeLease, ObjectId, ObjectKind, Status};
@@ -45,6 +46,10 @@ impl Draft {
         if attr.is_ephemeral() || attr.nlink > 1 {
             return Err(Status::EPERM.into());
         }
+        //= wire-spec.md#11-11-named-leases
+        //# ATTACH of an object on which another session has an advisory lock MUST fail with EBUSY, unless the principal owns the object's realm.
+        // Whoever ends the lease takes its name away.
+        self.loses_name(at, frame.asker.rights(attr.realm).has(Rights::OWN));
         self.change(at, frame.wall_ns).owner = lease.as_owner();
         self.attached.push((object, lease));
         Ok(object)

@@ -207,7 +207,7 @@ impl<'n> Plan<'n> {
         &self.ids[..self.len]
     }
 
-    /// The objects whose names are taken away, replaced or moved: advisory locks may protect them.
+    /// The objects whose names are taken away, replaced or moved, or go with a named lease: advisory locks may protect them.
     pub fn removes(&self) -> impl Iterator<Item = Removal> + use<'n> {
         self.draft.removes.iter().copied()
     }

@@ -518,3 +518,30 @@ fn rights_are_needed_besides_the_secret() {
     world.send(&mut w, &[get.into()]);
     assert!(matches!(world.got_one(&w).reply(), Reply::Stated(stated) if stated.attr.is_lease()));
 }
+
+//= wire-spec.md#11-11-named-leases
+//= type=test
+//# ATTACH of an object on which another session has an advisory lock MUST fail with EBUSY, unless the principal owns the object's realm.
+#[test]
+fn what_another_has_locked_goes_with_no_lease_of_who_does_not_own_there() {
+    let mut world = World::new();
+    let mut victim = world.open(1);
+    let job = world.create(&mut victim, "job").object;
+    let (writer, owner) = (world.principal("writer", &[(Realm::TREE, "rwl")]), world.principal("owner", &[(Realm::TREE, "rwo")]));
+    let (mut thief, mut chief) = (world.open_as(2, writer), world.open_as(3, owner));
+    world.lock(&mut victim, job);
+    let web = lease(&mut world, &mut thief, "web");
+    let ask = thief.ask_only();
+    let message = Attach { ask, object: job, lease: web, secret: SECRET, terms: Terms::NONE };
+    assert_eq!(world.failed(&mut thief, message.into()), (Status::EBUSY, 0));
+    let revoke = unlink(&mut thief, "web");
+    world.send(&mut thief, &[revoke]);
+    assert!(matches!(world.got_one(&thief).reply(), Reply::Changed(_)));
+    assert!(exists(&mut world, &mut victim, "job"));
+    // One's own lock is in nobody's way, nor is another one's in the owner's.
+    let own = world.create(&mut thief, "own").object;
+    world.lock(&mut thief, own);
+    let web = lease(&mut world, &mut thief, "web");
+    attach(&mut world, &mut thief, own, web);
+    attach(&mut world, &mut chief, job, web);
+}
