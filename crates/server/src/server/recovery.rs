@@ -5,7 +5,8 @@
 //! any more from those who did not come back; they are ended in slices, so that the loop never stands still; the batch after the last of them
 //! ends the grace, and batches become durable in order.
 //! Place in the walk: under `opening` and `execute`; the end of grace, beside it. Implements `wire-spec.md` section 11.7.
-//! Invariants: no two agents reclaim conflicting modes of one lock; where they try, both lose their sessions. Until the last batch of grace is
+//! Invariants: no two agents reclaim conflicting modes of one lock. Where they try, both lose their sessions; of a cache lock, the later one the
+//! lock, for whoever may read can claim one. Until the last batch of grace is
 //! durable the server is in grace.
 //! Of mutations the newest of each place in the window is kept, in the batch of the mutation itself, until its session ends. After "not
 //! executed" it is never executed; "executed" is said only of what is durable.
@@ -133,6 +134,9 @@ impl Server {
         let (key, (item, realm)) = (call.key, of);
         //= wire-spec.md#11-7-restart-and-recovery
         //# After the common grace only advisory locks whose objects the former session's record names MUST be reclaimable.
+        //= wire-spec.md#11-7-restart-and-recovery
+        //# Of a session whose record names what it may hold nothing else MUST be reclaimable in the common grace either, unless the store may
+        //# be older than the record.
         if self.grace.as_ref().is_some_and(|grace| !grace.may_have_held(from, item.lock)) {
             return Status::NOT_HELD;
         }
@@ -147,30 +151,38 @@ impl Server {
                 let agent = |key| self.sessions.get(key).map(|session| session.agent);
                 let own = agent(key);
                 let foreign = others.into_iter().filter(|key| agent(*key) != own);
+                let of_cache = item.lock.class == LockClass::Cache;
+                let what = if of_cache { "the later one is refused" } else { "both are failed" };
                 for other in foreign {
                     warn!(
-                        "{}: sessions {} and {} both reclaim {} {}; both are failed; was a state directory or a machine copied?",
+                        "{}: sessions {} and {} both reclaim {} {}; {what}; was a state directory or a machine copied?",
                         self.who,
                         key.id(),
                         other.id(),
                         item.lock,
                         item.mode
                     );
-                    against.push(other);
+                    //= wire-spec.md#11-7-restart-and-recovery
+                    //# A reclaim of a cache lock that conflicts with one before it MUST be refused and reported, and end no session.
+                    if of_cache {
+                        self.stats.reclaim_conflicts += 1;
+                    } else {
+                        against.push(other);
+                    }
                 }
                 Status::NOT_HELD
             }
         }
     }
 
-    /// Two agents reclaim what only one of them can have held: neither is believed (section 11.7).
+    /// Two agents reclaim an advisory lock that only one of them can have held: neither is believed (section 11.7).
     fn conflict(&mut self, key: SessionKey, from: SessionId, against: &[SessionKey]) {
         self.stats.reclaim_conflicts += 1;
         if let Some(from) = self.sessions.find(from) {
             self.forfeit(from);
         }
         //= wire-spec.md#11-7-restart-and-recovery
-        //# Reclaims that conflict MUST all be refused and reported, and their sessions end by D.
+        //# Reclaims of an advisory lock that conflict MUST all be refused and reported, and their sessions end by D.
         for key in against.iter().copied().chain([key]) {
             if self.sessions.get(key).is_some_and(|session| matches!(session.standing(), Standing::Good | Standing::TimingOut { .. })) {
                 self.fail(key, Cause::ReclaimConflict);

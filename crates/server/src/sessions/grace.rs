@@ -144,10 +144,13 @@ impl Grace {
         self.withheld.len()
     }
 
-    /// Whether a session of before may have held a lock. In the common grace nobody else gets any, so it is not asked for.
+    /// Whether a session of before may have held a lock: by its record, if that names what it may hold and is the newest; without one of
+    /// which nothing is known, in the common grace.
     pub(crate) fn may_have_held(&self, id: SessionId, lock: LockId) -> bool {
-        let named = |objects: &[ObjectId]| objects.binary_search(&lock.object).is_ok();
-        self.is_common() || lock.class == LockClass::Advisory && self.objects(id).is_some_and(named)
+        match self.objects(id) {
+            Some(objects) if !self.blind => lock.class == LockClass::Advisory && objects.binary_search(&lock.object).is_ok(),
+            _ => self.is_common(),
+        }
     }
 
     /// The objects in the record of a long session of before; `None`: it is not long.

@@ -1,12 +1,12 @@
 //! Sessions with a lease period of their own: what WELCOME gives, how long a silent one is waited for, and what a restart costs whom.
 
-use super::restart::held;
+use super::restart::{cached, held};
 use super::world::{Peer, World, advisory, lock, ms, welcome};
 use crate::Config;
 use crate::store::{Key, SessionRecord};
 use alloc::vec::Vec;
 use cistern_wire::{
-    Claim, GetAttr, Holder, Keep, List, LockWait, Message, ObjectId, Queued, Release, ReleaseItem, Reply, SessionFate, Status, Terms,
+    Claim, GetAttr, Holder, Keep, List, LockWait, Message, Mode, ObjectId, Queued, Release, ReleaseItem, Reply, SessionFate, Status, Terms,
     Unlink, Want,
 };
 use core::time::Duration;
@@ -317,4 +317,24 @@ fn who_records_many_locks_pays_for_the_record_that_each_change_writes() {
         assert!(!recorded(&world, &peer).unwrap().contains(object));
     }
     assert_eq!(recorded(&world, &peer).unwrap().len(), 398);
+}
+
+//= wire-spec.md#11-7-restart-and-recovery
+//= type=test
+//# Of a session whose record names what it may hold nothing else MUST be reclaimable in the common grace either, unless the store may be older
+//# than the record.
+#[test]
+fn a_long_session_reclaims_nothing_in_the_common_grace_that_its_record_does_not_name() {
+    let mut world = world();
+    let (mut holder, mut other) = (open(&mut world, 1, LONG), open(&mut world, 2, Duration::ZERO));
+    let files = ["job", "else"].map(|name| world.create(&mut other, name).object);
+    let generation = world.lock(&mut holder, files[0]);
+    let mine = world.lock(&mut other, files[1]);
+    world.crash();
+    let from = world.come_back(&mut holder);
+    let claims = [held(files[0], generation), held(files[1], mine), cached(files[0], Mode::Shared, generation)];
+    let told: Vec<Status> = world.reclaim(&mut holder, from, &claims).iter().map(|item| item.status).collect();
+    assert_eq!(told, [Status::OK, Status::NOT_HELD, Status::NOT_HELD]);
+    let from = world.come_back(&mut other);
+    assert_eq!(world.reclaim(&mut other, from, &[held(files[1], mine)])[0].status, Status::OK);
 }

@@ -2,11 +2,12 @@
 
 use super::restart::{RUN, cached, held};
 use super::world::{Peer, ROOT, World, advisory, create, lock, opened};
+use crate::principals::PrincipalId;
 use crate::store::{Key, SessionRecord};
 use crate::{Config, Dropped};
 use alloc::vec::Vec;
 use cistern_wire::{
-    Ask, Claim, Fate, Generation, GetAttr, Held, List, LockWait, Message, Mode, Nack, NackReason, ObjectId, Pending, Reclaim,
+    Ask, Claim, Fate, Generation, GetAttr, Held, List, LockWait, Message, Mode, Nack, NackReason, ObjectId, Pending, Realm, Reclaim,
     ReclaimComplete, ReclaimItem, RefuseReason, Reply, SessionFate, SessionId, Status, Terms, Unlink, Want,
 };
 
@@ -168,7 +169,7 @@ fn rivals() -> (World, [Peer; 2], [SessionId; 2], ObjectId, Generation) {
 
 //= wire-spec.md#11-7-restart-and-recovery
 //= type=test
-//# Reclaims that conflict MUST all be refused and reported, and their sessions end by D.
+//# Reclaims of an advisory lock that conflict MUST all be refused and reported, and their sessions end by D.
 #[test]
 fn conflicting_reclaims_cost_both_their_sessions() {
     let (mut world, [mut a, mut b], from, file, generation) = rivals();
@@ -194,6 +195,50 @@ fn conflicting_reclaims_cost_both_their_sessions() {
             assert_eq!(status(&mut world, peer, from, held(file, generation)), Status::NOT_HELD);
         }
         world.crash();
+    }
+}
+
+//= wire-spec.md#11-7-restart-and-recovery
+//= type=test
+//# A reclaim of a cache lock that conflicts with one before it MUST be refused and reported, and end no session.
+#[test]
+fn who_may_read_ends_nobodys_session_by_claims_of_cache_locks() {
+    for first in [false, true] {
+        let mut world = World::with(Config::default());
+        world.pass(Config::default().wait());
+        let mut victim = world.open(1);
+        let file = world.create(&mut victim, "job").object;
+        let reader = world.principal("reader", &[(Realm::TREE, "r")]);
+        let mut liar = world.open_as(2, reader);
+        let ask = victim.ask_only();
+        world.send(&mut victim, &[GetAttr { ask, object: file, want: Want::Exclusive }.into()]);
+        let got = world.got_one(&victim);
+        let Reply::Stated(stated) = got.reply() else { panic!("{got:?}") };
+        let generation = stated.grant.generation;
+        let lock = world.lock(&mut victim, file);
+        world.crash();
+        world.as_principal(reader);
+        let from_liar = world.come_back(&mut liar);
+        world.as_principal(PrincipalId::ANYBODY);
+        let from = world.come_back(&mut victim);
+        let items = [cached(file, Mode::Exclusive, generation), held(file, lock)];
+        let claim = cached(file, Mode::Shared, generation);
+        let told = |items: Vec<cistern_wire::ReclaimedItem>| items.iter().map(|item| item.status).collect::<Vec<_>>();
+        if first {
+            assert_eq!(status(&mut world, &mut liar, from_liar, claim), Status::OK);
+            assert_eq!(told(world.reclaim(&mut victim, from, &items)), [Status::NOT_HELD, Status::OK]);
+        } else {
+            assert_eq!(told(world.reclaim(&mut victim, from, &items)), [Status::OK, Status::OK]);
+            assert_eq!(status(&mut world, &mut liar, from_liar, claim), Status::NOT_HELD);
+        }
+        // What it has no right to is refused before anybody else's is looked at.
+        for item in [held(file, lock), cached(file, Mode::Exclusive, generation)] {
+            assert_eq!(status(&mut world, &mut liar, from_liar, item), Status::EACCES);
+        }
+        assert_eq!(world.server.stats().reclaim_conflicts, 1);
+        world.complete(&mut victim, from);
+        world.complete(&mut liar, from_liar);
+        assert_eq!(world.server.status(world.now).timing_out, 0);
     }
 }
 

@@ -31,14 +31,14 @@ impl World {
 
     /// A peer whose session is that of a principal.
     pub(super) fn open_as(&mut self, n: u8, who: PrincipalId) -> Peer {
-        self.plain_principal(who);
+        self.as_principal(who);
         let peer = self.open(n);
-        self.plain_principal(PrincipalId::ANYBODY);
+        self.as_principal(PrincipalId::ANYBODY);
         peer
     }
 
     /// Sessions that are opened from now on are a principal's.
-    fn plain_principal(&mut self, who: PrincipalId) {
+    pub(super) fn as_principal(&mut self, who: PrincipalId) {
         self.server.adopt(self.now, &Config { plain_principal: who.0, ..self.server.config.clone() });
     }
 
@@ -379,7 +379,7 @@ fn what_was_offered_to_a_principal_opens_no_session_once_its_key_is_revoked() {
     let mut world = World::new();
     let (who, other) = (world.principal("web", &[]), world.principal("db", &[]));
     let mut peers = [(1, who), (2, other)].map(|(n, principal)| {
-        world.plain_principal(principal);
+        world.as_principal(principal);
         let mut peer = Peer::new(n);
         world.offer(&mut peer);
         peer
@@ -409,7 +409,7 @@ fn a_lock_is_reclaimed_by_its_own_principal_if_that_may_still_take_it() {
         let disk = core::mem::take(&mut world.disk);
         let mut world = World::on(disk, Config::default(), 8);
         world.grant(who, Realm::TREE, letters);
-        world.plain_principal(if own { who } else { other });
+        world.as_principal(if own { who } else { other });
         world.open_again(&mut peer, &[(former, Claim::Reclaiming)]);
         let items = [ReclaimItem { lock: advisory(file), mode: Mode::Exclusive, generation, first: generation, run: 1_024, version: 0 }];
         let reclaim = Reclaim { ask: peer.ask_only(), from: former, items: List::of(&items) };
