@@ -4,7 +4,7 @@
 //! however greedy the others are, and one who is alone may have four fifths (dynamic thresholds, as in switches: Choudhury and Hahne, 1998).
 //! Leaves to others: what is counted.
 
-use crate::ids::{FlowId, Owner};
+use crate::ids::Owner;
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
 use cistern_link::bugs::{self, Bug};
@@ -83,7 +83,7 @@ impl Shared {
 }
 
 /// An owner has so much less; one that has nothing is not listed.
-pub(crate) fn take(by_owner: &mut BTreeMap<FlowId, usize>, owner: FlowId, less: usize) {
+pub(crate) fn take<T: Ord>(by_owner: &mut BTreeMap<T, usize>, owner: T, less: usize) {
     if let Entry::Occupied(mut has) = by_owner.entry(owner) {
         *has.get_mut() -= less;
         if *has.get() == 0 {

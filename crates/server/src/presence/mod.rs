@@ -7,7 +7,7 @@
 //! run in one turn, at a cost that grows with the square of their number.
 
 use crate::config::PresenceLimits;
-use crate::ids::{Bound, FlowId};
+use crate::ids::{Bound, FlowId, PrincipalId};
 use crate::share::{RETRY_MS, Shared, take, used_up};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -47,6 +47,9 @@ pub(crate) struct Watcher {
 
 /// Watches that every owner may have.
 const WATCHES_RESERVE: usize = 256;
+
+/// Ephemeral files that every principal may have.
+const FILES_RESERVE: usize = 64;
 
 /// All watches.
 #[derive(Debug, Default)]
@@ -224,6 +227,8 @@ struct EphemeralFile {
     owner: Handle,
     /// Whose end is its own.
     bound: Bound,
+    /// In whose share it is.
+    who: PrincipalId,
 }
 
 /// All ephemeral files.
@@ -231,6 +236,8 @@ struct EphemeralFile {
 pub(crate) struct Ephemerals {
     rows: BTreeMap<ObjectId, EphemeralFile>,
     by_bound: BTreeMap<Bound, BTreeSet<ObjectId>>,
+    /// How many are in the share of each principal that has any.
+    by_principal: BTreeMap<PrincipalId, usize>,
     /// Files of what has ended whose removal was not begun.
     orphans: VecDeque<ObjectId>,
     /// How many removals were begun and have not ended.
@@ -240,17 +247,18 @@ pub(crate) struct Ephemerals {
 }
 
 impl Ephemerals {
-    /// A file is there that goes with `bound`.
-    pub(crate) fn add(&mut self, object: ObjectId, owner: Handle, bound: Bound) {
-        self.rows.insert(object, EphemeralFile { owner, bound });
+    /// A file is there that goes with `bound`, and is in the share of `who`.
+    pub(crate) fn add(&mut self, object: ObjectId, owner: Handle, bound: Bound, who: PrincipalId) {
+        self.rows.insert(object, EphemeralFile { owner, bound, who });
         self.by_bound.entry(bound).or_default().insert(object);
+        *self.by_principal.entry(who).or_default() += 1;
     }
 
     /// A file is gone, whoever took it away; any file, ephemeral or not.
     pub(crate) fn gone(&mut self, object: ObjectId) {
-        if let Some(row) = self.rows.remove(&object)
-            && let Some(own) = self.by_bound.get_mut(&row.bound)
-        {
+        let Some(row) = self.rows.remove(&object) else { return };
+        take(&mut self.by_principal, row.who, 1);
+        if let Some(own) = self.by_bound.get_mut(&row.bound) {
             own.remove(&object);
             if own.is_empty() {
                 self.by_bound.remove(&row.bound);
@@ -301,15 +309,21 @@ impl Ephemerals {
         self.rows.len()
     }
 
-    /// Why so many more may not go with a session or a named lease; `None`: they may.
-    pub(crate) fn limit(&self, bound: Bound, more: usize, limits: PresenceLimits) -> Option<Limited> {
+    /// Why so many more of a principal may not go with a session or a named lease; `None`: they may.
+    pub(crate) fn limit(&self, bound: Bound, who: PrincipalId, more: usize, limits: PresenceLimits) -> Option<Limited> {
         let whose = if matches!(bound, Bound::Session(_)) { Whose::Session } else { Whose::Object };
         let (own, all) = (self.count_of(bound), self.rows.len());
         if all + more > limits.ephemerals_max {
             return Some(Limited { retry_ms: RETRY_MS, ..used_up(Limit::Ephemerals, Whose::Server, all, limits.ephemerals_max) });
         }
         let most = limits.ephemerals_per_session;
-        (own + more > most).then(|| used_up(Limit::Ephemerals, whose, own, most))
+        if own + more > most {
+            return Some(used_up(Limit::Ephemerals, whose, own, most));
+        }
+        let shared = Shared { capacity: limits.ephemerals_max, reserve: FILES_RESERVE };
+        let of_all = self.by_principal.get(&who).copied().unwrap_or(0);
+        let refused = who != PrincipalId::ANYBODY && !shared.admits(all, of_all, more);
+        refused.then(|| Limited { whose: Whose::Principal, ..shared.limited(Limit::Ephemerals, all, of_all, more) })
     }
 
     /// Whether removals are left that may begin now.
@@ -396,7 +410,7 @@ mod tests {
     fn no_more_removals_begin_than_may_be_under_way() {
         let mut files = Ephemerals::default();
         let count = 2 * REMOVALS_MAX;
-        (0..count as u64).for_each(|n| files.add(ObjectId(n + 1), Handle(1), Bound::Session(SessionId(7))));
+        (0..count as u64).for_each(|n| files.add(ObjectId(n + 1), Handle(1), Bound::Session(SessionId(7)), PrincipalId::ANYBODY));
         assert_eq!(files.orphan(Bound::Session(SessionId(7))), count);
         let begun: Vec<_> = core::iter::from_fn(|| files.next_orphan()).collect();
         assert_eq!(begun.len(), REMOVALS_MAX);

@@ -237,7 +237,7 @@ impl Server {
         })?;
         let made = mutation.ephemerals();
         if made > 0
-            && let Some(limited) = ephemerals.limit(Bound::Session(session), made, config.presence)
+            && let Some(limited) = ephemerals.limit(Bound::Session(session), asker.who(), made, config.presence)
         {
             return Err(limited.into());
         }
@@ -257,7 +257,7 @@ impl Server {
         scheduler.charge(call.flow, prices::stored(view.contents_written()));
         // Its turn ends, then the requester is granted what it wants, then it is answered.
         locks.leave(call.id);
-        let changes = note_changes(&applied, session, ephemerals, watches, locks, sessions, config.presence);
+        let changes = note_changes(&applied, (session, asker.who()), ephemerals, watches, locks, sessions, config.presence);
         let leases = LeaseChanges::of(&applied);
         // What changed nothing can as well be done again.
         if changes_something {

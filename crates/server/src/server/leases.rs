@@ -80,11 +80,11 @@ pub(crate) fn check_leases(
             _ => {}
         }
     }
-    let too_many = || leases.limit(who, made, limits.leases_max).or_else(|| ephemerals.limit(Bound::Lease(ObjectId(0)), made, limits));
+    let too_many = || leases.limit(who, made, limits.leases_max).or_else(|| ephemerals.limit(Bound::Lease(ObjectId(0)), who, made, limits));
     let limited = if made > 0 { too_many() } else { None };
     let full = |lease: &ObjectId| {
         let more = attached.iter().filter(|other| *other == lease).count();
-        ephemerals.limit(Bound::Lease(*lease), more, limits)
+        ephemerals.limit(Bound::Lease(*lease), who, more, limits)
     };
     match limited.or_else(|| attached.iter().find_map(full)) {
         Some(limited) => Err(limited.into()),

@@ -23,7 +23,7 @@ use crate::sessions::notices::Notice;
 use crate::sessions::standing::Standing;
 use crate::store::{EphemeralRecord, Seen};
 use crate::transport::SMALL;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use cistern_link::Instant;
 use cistern_link::bugs::{self, Bug};
@@ -68,15 +68,15 @@ impl Server {
 
     /// The store has told of its ephemeral files: those whose sessions are not among `alive`, or whose named leases have ended, are removed
     /// once the server may.
-    pub(crate) fn load_ephemerals(&mut self, found: Vec<((Handle, ObjectId), EphemeralRecord)>, alive: &BTreeSet<SessionId>) {
+    pub(crate) fn load_ephemerals(&mut self, found: Vec<((Handle, ObjectId), EphemeralRecord)>, alive: &BTreeMap<SessionId, PrincipalId>) {
         let mut dead = BTreeSet::new();
         for ((owner, object), EphemeralRecord { bound }) in found {
-            self.ephemerals.add(object, owner, bound);
-            let is_alive = match bound {
-                Bound::Session(session) => alive.contains(&session),
-                Bound::Lease(lease) => self.leases.get(lease).is_some(),
+            let who = match bound {
+                Bound::Session(session) => alive.get(&session).copied(),
+                Bound::Lease(lease) => self.leases.get(lease).map(|record| record.creator),
             };
-            if !is_alive {
+            self.ephemerals.add(object, owner, bound, who.unwrap_or(PrincipalId::ANYBODY));
+            if who.is_none() {
                 dead.insert(bound);
             }
         }
@@ -193,7 +193,7 @@ impl Server {
         let plan = namespace.plan(&view, &unlink, &[], cx)?;
         may(locks, plan.affected())?;
         let applied = plan.commit(&mut view);
-        let changes = note_changes(&applied, by, ephemerals, watches, locks, sessions, config.presence);
+        let changes = note_changes(&applied, (by, PrincipalId::ANYBODY), ephemerals, watches, locks, sessions, config.presence);
         self.tell_when_durable(by, changes);
         Ok(())
     }
@@ -300,10 +300,10 @@ fn watcher(sessions: &Sessions, session: SessionId) -> Option<Watcher> {
     hears.then_some(Watcher { session, owner: found.flow })
 }
 
-/// A mutation was done, by a session: notes what became of ephemeral files. Gives the changes of which somebody is to be told.
+/// A mutation was done, by a session of a principal: notes what became of ephemeral files. Gives the changes of which somebody is to be told.
 pub(crate) fn note_changes(
     applied: &Applied<'_>,
-    by: SessionId,
+    (by, who): (SessionId, PrincipalId),
     ephemerals: &mut Ephemerals,
     watches: &mut Watches,
     locks: &LockTable,
@@ -315,12 +315,12 @@ pub(crate) fn note_changes(
         let (object, gone) = (attr.object, became == Became::Gone);
         match became {
             Became::Made if attr.is_ephemeral() => {
-                ephemerals.add(object, attr.owner, applied.lease_of(object).map_or(Bound::Session(by), Bound::Lease));
+                ephemerals.add(object, attr.owner, applied.lease_of(object).map_or(Bound::Session(by), Bound::Lease), who);
             }
             Became::Made => {}
             Became::Changed | Became::Gone => {
                 if let Some(lease) = applied.lease_of(object).filter(|_| !gone) {
-                    ephemerals.add(object, attr.owner, Bound::Lease(lease));
+                    ephemerals.add(object, attr.owner, Bound::Lease(lease), who);
                 }
                 //= wire-spec.md#11-5-caching-and-metadata
                 //# The server MUST tell the session to which an ephemeral file is bound that another session has removed it.

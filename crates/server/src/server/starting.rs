@@ -183,7 +183,7 @@ impl Server {
         self.load_start_keys(&sessions);
         self.store.take_leases().into_iter().for_each(|(lease, record)| self.leases.add(lease, record));
         let ephemerals = self.store.take_ephemerals();
-        self.load_ephemerals(ephemerals, &sessions.iter().map(|session| session.0).collect());
+        self.load_ephemerals(ephemerals, &sessions.iter().map(|(id, record)| (*id, record.principal)).collect());
         //= wire-spec.md#11-7-restart-and-recovery
         //# The server MUST have increased its incarnation durably before it answers its first datagram.
         if !bugs::is(Bug::M42) {

@@ -414,3 +414,26 @@ fn dead_owner_of_a_watched_file_is_noticed_within_the_documented_bound() {
     assert!(told.iter().all(|got| is_gone(got.message())), "{told:?}");
     assert_eq!(world.server.stats().steals, 1);
 }
+
+#[test]
+fn one_principal_leaves_ephemeral_files_to_others_in_all_its_sessions() {
+    let presence = PresenceLimits { ephemerals_max: 1_000, ephemerals_per_session: 500, ..PresenceLimits::default() };
+    let mut world = World::with(Config { presence, volatile: true, ..Config::default() });
+    let (greedy, modest) = (world.principal("greedy", &[(Realm::TREE, "rw")]), world.principal("modest", &[(Realm::TREE, "rw")]));
+    let mut two = [world.open_as(1, greedy), world.open_as(2, greedy)];
+    for n in 0..800 {
+        ephemeral(&mut world, &mut two[n % 2], &alloc::format!("e{n}"));
+    }
+    let ask = two[0].ask_only();
+    let refused = world.limited(&mut two[0], Create { ephemeral: true, ..create(ask, "more", Want::Nothing) });
+    assert_eq!((refused.limit, refused.whose, refused.used), (Limit::Ephemerals, Whose::Principal, 800));
+    let mut other = world.open_as(3, modest);
+    ephemeral(&mut world, &mut other, "mine");
+    // Two that go leave room for one, for the other has one now.
+    for name in [b"e0", b"e2"] {
+        let ask = two[1].ask_only();
+        world.send(&mut two[1], &[Unlink { ask, dir: ROOT, name: Bytes8(name), force: false, terms: Terms::NONE }.into()]);
+        drop((world.got(&two[0]), world.got(&two[1])));
+    }
+    ephemeral(&mut world, &mut two[1], "again");
+}
