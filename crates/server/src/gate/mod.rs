@@ -1,7 +1,8 @@
 //! What stands before the sealed mode's Diffie-Hellman: keys, checks, cookies, and how many handshakes are computed at once.
 //!
 //! Decides who may cost the server a Diffie-Hellman, and in whose turn: who knows the server's public key, receives at its address, and has a
-//! cookie that paid for none yet. Hosts take turns, and where many wait none has more than its share. Implements `docs/sealed.md`. Invariants:
+//! cookie that paid for none yet. Hosts take turns, and where many wait none has more than its share; of a session that is resumed the newest
+//! handshake waits, and no other. Implements `docs/sealed.md`. Invariants:
 //! no private key is here; a job is in the table from its OPEN until a worker has said that it is over.
 //! Leaves to others: who may have a session, and what it is offered (the machine); the computing (workers).
 
@@ -119,8 +120,10 @@ pub(crate) struct Gate {
     turns: VecDeque<Owner>,
     /// How many jobs each host has.
     shares: HashMap<Owner, usize>,
-    /// What resumes a session, how many such jobs there are and may be, and how many went before others since one of these.
-    resuming: VecDeque<SealWork>,
+    /// Sessions that are resumed, in turn, and what no worker has yet of that, by session; how many such jobs there are and may be, and how many
+    /// went before others since one of these.
+    turns_to_resume: VecDeque<SessionId>,
+    resuming: HashMap<SessionId, SealWork>,
     resumes: usize,
     resumes_max: usize,
     preferred: u32,
@@ -147,7 +150,8 @@ impl Gate {
             beginning: HashMap::new(),
             turns: VecDeque::new(),
             shares: HashMap::new(),
-            resuming: VecDeque::new(),
+            turns_to_resume: VecDeque::new(),
+            resuming: HashMap::new(),
             resumes: 0,
             resumes_max,
             preferred: 0,
@@ -188,7 +192,7 @@ impl Gate {
         // Who had a session before the start does not compete with strangers for places.
         let room = match brought.begins {
             Begins::Open { .. } => openings < JOBS_MAX && (openings < JOBS_MAX / 2 || own < SHARE_MAX),
-            Begins::Resume { .. } => self.resumes < self.resumes_max,
+            Begins::Resume { former } => self.resumes < self.resumes_max || self.resuming.contains_key(&former),
         };
         let message = brought.message().and_then(|message| datagram.get(message));
         let (Some(message), Some(prologue)) = (message, prologue(datagram)) else {
@@ -212,9 +216,15 @@ impl Gate {
         let micros = cookie.first_chunk().map_or(0, |made| u64::from_be_bytes(*made));
         self.jobs.insert(job, Job { path, handshake, echo, cookie, made: Duration::from_micros(micros), begins });
         let work = SealWork::Read { job, opening: secret, prologue, message: message.to_vec() };
-        if matches!(begins, Begins::Resume { .. }) {
-            self.resumes += 1;
-            self.resuming.push_back(work);
+        if let Begins::Resume { former } = begins {
+            match self.resuming.insert(former, work) {
+                // It has the place of the one before it: who asks again and again has no more turns than others.
+                Some(before) => drop(self.jobs.remove(&before.job())),
+                None => {
+                    self.resumes += 1;
+                    self.turns_to_resume.push_back(former);
+                }
+            }
             return Entered::Begun;
         }
         *self.shares.entry(owner).or_default() += 1;
@@ -259,7 +269,8 @@ impl Gate {
             return Some(work);
         }
         if (self.preferred < RESUMES_FIRST || self.turns.is_empty())
-            && let Some(work) = self.resuming.pop_front()
+            && let Some(former) = self.turns_to_resume.pop_front()
+            && let Some(work) = self.resuming.remove(&former)
         {
             self.preferred += 1;
             return Some(work);
@@ -351,14 +362,32 @@ mod tests {
         assert_eq!([next(), next(), next()], [Some(2), Some(3), None]);
     }
 
+    /// A host brings a good cookie to resume a session.
+    fn resume(gate: &mut Gate, former: u64, handshake: u64) -> Entered {
+        let SealedOpen { cookie, .. } = open(handshake, gate.cookie(NOW, host(1), handshake));
+        let begins = Begins::Resume { former: SessionId(former) };
+        gate.enter(NOW, host(1), 1, Brought { handshake, cookie, begins, secret: Secret::Resume(Psk::none()) }, &[0; 328])
+    }
+
+    #[test]
+    fn a_session_that_is_resumed_again_and_again_has_one_place_for_the_newest() {
+        let mut gate = gate();
+        assert!((1..=50).all(|handshake| resume(&mut gate, 1, handshake) == Entered::Begun), "more than there are places");
+        assert_eq!((resume(&mut gate, 2, 100), gate.jobs.len()), (Entered::Begun, 2));
+        let next = |gate: &mut Gate| gate.poll().and_then(|work| gate.job(work.job()).map(|job| job.handshake));
+        assert_eq!(next(&mut gate), Some(50));
+        // While that is computed another one waits behind who came before it.
+        assert!((51..=60).all(|handshake| resume(&mut gate, 1, handshake) == Entered::Begun));
+        assert_eq!([(); 3].map(|()| next(&mut gate)), [Some(100), Some(60), None]);
+        let jobs: Vec<JobId> = gate.jobs.keys().copied().collect();
+        jobs.into_iter().for_each(|job| assert!(gate.end(job).is_some()));
+        assert_eq!(gate.resumes, 0);
+    }
+
     #[test]
     fn who_resumes_has_places_of_its_own_and_three_turns_in_four() {
         let mut gate = gate();
-        let resume = |gate: &mut Gate, handshake| {
-            let SealedOpen { cookie, .. } = open(handshake, gate.cookie(NOW, host(1), handshake));
-            let begins = Begins::Resume { former: SessionId(handshake) };
-            gate.enter(NOW, host(1), 1, Brought { handshake, cookie, begins, secret: Secret::Resume(Psk::none()) }, &[0; 328])
-        };
+        let resume = |gate: &mut Gate, handshake| resume(gate, handshake, handshake);
         assert!((0..10).all(|handshake| resume(&mut gate, handshake) == Entered::Begun));
         assert_eq!(
             (resume(&mut gate, 10), enter(&mut gate, host(1), 50), enter(&mut gate, host(1), 51)),
