@@ -116,11 +116,13 @@ impl Draft {
         if entry.kind != ObjectKind::Directory {
             return Err(Status::ENOTDIR.into());
         }
-        if self.entered(view, entry.object)?.attr.size > 0 {
+        self.entered(view, entry.object)?;
+        let at = self.show(view, entry.object)?;
+        // Before what is in it is told.
+        self.check_root(frame, at, dir_at)?;
+        if self.touched[at].record.attr.size > 0 {
             return Err(Status::ENOTEMPTY.into());
         }
-        let at = self.show(view, entry.object)?;
-        self.check_root(frame, at, dir_at)?;
         self.change_entries(dir_at, frame.wall_ns, -1, -1);
         self.take_name(view, at, frame.wall_ns, false)?;
         self.put_entry(dir, m.name.0, None);
@@ -219,7 +221,11 @@ impl Draft {
         let (moves_directory, wall) = (source.kind == ObjectKind::Directory, frame.wall_ns);
         let mut subdirectories = i32::from(moves_directory);
         if let Some(target) = target {
-            let full = self.entered(view, target.object)?.attr.size > 0;
+            self.entered(view, target.object)?;
+            let replaced = self.show(view, target.object)?;
+            // Before what is in it is told.
+            self.check_root(frame, replaced, all.to_dir)?;
+            let full = self.touched[replaced].record.attr.size > 0;
             match (moves_directory, target.kind == ObjectKind::Directory) {
                 (true, false) => return Err(Status::ENOTDIR.into()),
                 (false, true) => return Err(Status::EISDIR.into()),
@@ -227,8 +233,6 @@ impl Draft {
                 (true, true) => subdirectories = 0,
                 (false, false) => {}
             }
-            let replaced = self.show(view, target.object)?;
-            self.check_root(frame, replaced, all.to_dir)?;
             self.take_name(view, replaced, wall, m.force)?;
         }
         if all.from != all.to && subdirectories > 0 {

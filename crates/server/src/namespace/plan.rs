@@ -316,11 +316,11 @@ impl Namespace {
                 other => other.into(),
             })?;
         }
+        // What it only shows, be it one of its items that does.
+        let mut shown = self.draft.touched.iter().filter(|touched| touched.fate == Fate::Shown);
+        shown.try_for_each(|shown| asker.check(&shown.record.attr, Rights::READ))?;
         // What changes nothing looks at no counter: its answer shall not wait for changes elsewhere to be durable.
-        if self.draft.is_idle() {
-            // It only shows something.
-            self.draft.touched.iter().try_for_each(|shown| asker.check(&shown.record.attr, Rights::READ))?;
-        } else {
+        if !self.draft.is_idle() {
             self.draft.check(view)?;
             self.check_room(view, mutation)?;
         }

@@ -97,9 +97,12 @@ impl Draft {
         if !frame.asker.is_operator() {
             return Err(Status::EPERM.into());
         }
-        let realm = self.object(view, root)?.ok_or(Status::ESTALE)?.attr.realm;
+        let attr = self.object(view, root)?.ok_or(Status::ESTALE)?.attr;
+        let realm = attr.realm;
         // The tree's own is the server's: settings bound it.
         if realm == Realm::TREE || self.realm(view, realm)?.root != root {
+            // Who may not read there is told no more than of what does not exist.
+            frame.asker.check(&attr, Rights::READ)?;
             return Err(Status::EINVAL.into());
         }
         let at = self.show(view, root)?;

@@ -36,6 +36,8 @@ struct Watching {
     next: Option<Change>,
     /// Somebody still wants to be told; otherwise the row only waits for its receipt.
     wanted: bool,
+    /// It is to hear of the object's end whatever it may read.
+    concerned: bool,
 }
 
 /// Who is to be told: a session, and whose it is.
@@ -133,7 +135,7 @@ impl Watches {
         let own = self.by_session.entry(session).or_insert_with(|| WatchedBy { owner, objects: BTreeSet::new() });
         own.objects.insert(object);
         *self.by_owner.entry(own.owner).or_default() += 1;
-        self.rows.insert((object, session), Watching { told: version, on_way: false, next: None, wanted: true });
+        self.rows.insert((object, session), Watching { told: version, on_way: false, next: None, wanted: true, concerned: false });
         Ok(())
     }
 
@@ -204,7 +206,15 @@ impl Watches {
         for session in who {
             // Where a bound of watches is reached it is not told: an owner goes on renewing its lease, a holder has a demand.
             let _full = self.add(session, object, 0, limits);
+            if let Some(row) = self.rows.get_mut(&(object, session.session)) {
+                row.concerned = true;
+            }
         }
+    }
+
+    /// Whether a session is to hear what becomes of an object whatever it may read.
+    pub(crate) fn is_concerned(&self, session: SessionId, object: ObjectId) -> bool {
+        self.rows.get(&(object, session)).is_some_and(|row| row.concerned)
     }
 
     /// A session has ended, and its watches with it.

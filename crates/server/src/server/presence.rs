@@ -274,11 +274,11 @@ impl Server {
     /// A session has receipted the notice of a watch; there may be more to tell.
     pub(crate) fn watcher_heard(&mut self, key: SessionKey, object: ObjectId) {
         if let Some(change) = self.watches.receipted(key.id(), object) {
-            self.end_watches(change);
-            if change.gone || self.watches.watchers(object).any(|session| session == key.id()) {
+            if self.may_hear(key.id(), change) {
                 self.tell_change(key.id(), change);
             } else {
                 // It watches no more, and nothing of it is on the way.
+                self.watches.remove(key.id(), object);
                 self.watches.receipted(key.id(), object);
             }
         }

@@ -357,20 +357,19 @@ impl Server {
         0
     }
 
-    /// An object has changed: who may not read it any more watches it no more. What is gone is told to all whom it concerns.
+    /// An object has changed: who may not read it any more watches it no more.
     pub(crate) fn end_watches(&mut self, change: Change) {
-        if change.gone {
-            return;
-        }
-        let Self { watches, sessions, principals, .. } = self;
-        let reads = |id: &SessionId| {
-            let session = sessions.find(*id).and_then(|key| sessions.get(key));
-            session.is_none_or(|session| principals.asker(session.principal).rights(change.realm).has(Rights::READ))
-        };
-        let over: Vec<SessionId> = watches.watchers(change.object).filter(|id| !reads(id)).collect();
+        let over: Vec<SessionId> = self.watches.watchers(change.object).filter(|id| !self.may_hear(*id, change)).collect();
         for session in over {
-            watches.remove(session, change.object);
+            self.watches.remove(session, change.object);
         }
+    }
+
+    /// Whether a session may be told of a change. That an object is gone is told to all whom it concerns.
+    pub(crate) fn may_hear(&self, session: SessionId, change: Change) -> bool {
+        let found = self.sessions.find(session).and_then(|key| self.sessions.get(key));
+        found.is_none_or(|session| self.principals.asker(session.principal).rights(change.realm).has(Rights::READ))
+            || change.gone && self.watches.is_concerned(session, change.object)
     }
 
     /// Rows of LIST_LOCKS that the asker may see, and whether there are no more: others are left out.

@@ -6,9 +6,9 @@ use crate::principals::{GRANTS_MAX, PrincipalId, Rights};
 use crate::store::AccountRecord;
 use alloc::vec::Vec;
 use cistern_wire::{
-    Ask, Batch, Bytes8, Bytes16, Claim, Demand, GetAttr, Item, Keep, Kind, Limit, Limited, List, ListLocks, LockWait, Lookup, MakeRealm,
-    Message, Mode, ObjectId, Realm, Receipt, ReceiptAnswer, Reclaim, ReclaimItem, Release, ReleaseItem, Reply, Rmdir, ServerStatus,
-    SetAttr, SetMask, SetQuota, Stage, Status, Terms, Unlink, WaitOver, Want, Watch, Whose, Write,
+    Ask, Batch, Bytes8, Bytes16, Claim, Create, Demand, GetAttr, Item, Keep, Kind, Limit, Limited, List, ListLocks, LockWait, Lookup,
+    MakeRealm, Message, Mkdir, Mode, ObjectId, Realm, Receipt, ReceiptAnswer, Reclaim, ReclaimItem, Release, ReleaseItem, Rename,
+    RenameRule, Reply, Rmdir, ServerStatus, SetAttr, SetMask, SetQuota, Stage, Status, Terms, Unlink, WaitOver, Want, Watch, Whose, Write,
 };
 
 pub(super) const ALL: &str = "rwlo";
@@ -546,4 +546,47 @@ fn a_copy_of_a_queued_lock_tells_nothing_when_its_right_is_gone() {
     world.send(&mut waiter, &[Receipt { seq: 1, answer: ReceiptAnswer::Received }.into()]);
     let (ahead, handle, label) = told(&mut world, &mut waiter);
     assert_eq!((ahead, handle.0, label), (0, 0, Vec::new()));
+}
+
+#[test]
+fn who_sees_nothing_of_a_realm_is_told_nothing_of_what_is_in_it() {
+    let mut world = World::new();
+    let mut all = world.open(1);
+    let (full, _) = world.realm(&mut all, ROOT, "full");
+    world.realm(&mut all, ROOT, "empty");
+    let make = Create { dir: full, ..create(all.ask_only(), "x", Want::Nothing) };
+    world.changes(&mut all, make);
+    let who = world.principal("web", &[(Realm::TREE, "rw")]);
+    let mut peer = world.open_as(2, who);
+    let make = Mkdir { ask: peer.ask_only(), dir: ROOT, name: Bytes8(b"d"), mode: 0o755, uid: 0, gid: 0, terms: Terms::NONE };
+    world.changes(&mut peer, make);
+    for name in [&b"full"[..], b"empty"] {
+        let (ask, terms) = (peer.ask_only(), Terms::NONE);
+        assert_eq!(world.refused(&mut peer, Rmdir { ask, dir: ROOT, name: Bytes8(name), terms }), Status::ESTALE);
+        let (ask, rule, force) = (peer.ask_only(), RenameRule::Replace, false);
+        let replace = Rename { ask, from_dir: ROOT, from_name: Bytes8(b"d"), to_dir: ROOT, to_name: Bytes8(name), rule, force, terms };
+        assert_eq!(world.refused(&mut peer, replace), Status::ESTALE);
+    }
+    // An operator without rights sets quotas, and learns nothing by trying.
+    let (op, _) = world.server.add_principal(world.now, b"op", None, true).unwrap();
+    world.turn();
+    let mut op = world.open_as(3, op);
+    for object in [ObjectId(full.0 + 2), ObjectId(4_711)] {
+        let ask = op.ask_only();
+        let set = SetQuota { ask, root: object, objects: Some(1), bytes: None, terms: Terms::NONE };
+        assert_eq!(world.refused(&mut op, set), Status::ESTALE);
+    }
+}
+
+#[test]
+fn an_item_that_only_shows_takes_read_beside_others_too() {
+    let mut world = World::new();
+    let mut all = world.open(1);
+    world.create(&mut all, "f");
+    let who = world.principal("web", &[(Realm::TREE, "w")]);
+    let mut peer = world.open_as(2, who);
+    let plain = |name| Create { exclusive: false, ..create(Ask::NONE, name, Want::Nothing) };
+    let items: [Item<'_>; 2] = [plain("new").into(), plain("f").into()];
+    let batch = Batch { ask: peer.ask_only(), items: List::of(&items), terms: Terms::NONE };
+    assert_eq!(world.refused(&mut peer, batch), Status::EACCES);
 }

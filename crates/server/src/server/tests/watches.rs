@@ -201,3 +201,26 @@ fn watch_can_be_made_in_grace_and_tells_what_grace_ends_with() {
     assert!(gone.object == object && gone.gone);
     receipt(&mut world, &mut watcher, gone.seq);
 }
+
+#[test]
+fn who_may_not_read_any_more_is_not_told_that_the_object_went_unless_it_holds_its_lock() {
+    let mut world = World::new();
+    let mut all = world.open(1);
+    let file = world.create(&mut all, "f").object;
+    let who = world.principal("web", &[(Realm::TREE, "rl")]);
+    let (mut peer, mut holder) = (world.open_as(2, who), world.open_as(3, who));
+    watch(&mut world, &mut peer, file);
+    watch(&mut world, &mut holder, file);
+    world.lock(&mut holder, file);
+    // One is on its way to both when the object goes.
+    write(&mut world, &mut all, file);
+    let seqs = [&peer, &holder].map(|peer| event(&mut world, peer).seq);
+    world.grant(who, Realm::TREE, "");
+    let ask = all.ask_only();
+    world.send(&mut all, &[Unlink { ask, dir: ROOT, name: Bytes8(b"f"), force: true, terms: Terms::NONE }.into()]);
+    drop((world.got(&all), world.got(&holder)));
+    receipt(&mut world, &mut peer, seqs[0]);
+    world.expect(&peer, &[]);
+    receipt(&mut world, &mut holder, seqs[1]);
+    assert!(event(&mut world, &holder).gone);
+}
