@@ -91,6 +91,9 @@ fn an_operator_elsewhere_makes_a_backup_by_a_plain_name_and_overwrites_none() {
     assert!(asks("tuesday").status.success());
 }
 
+//= wire-spec.md#11-9-realms-and-rights
+//= type=test
+//# An answer to ADMIN MUST NOT show contents, names or locks of objects.
 #[test]
 fn a_host_that_runs_a_command_is_evicted_from_elsewhere() {
     let sealed = Sealed::start();

@@ -288,7 +288,7 @@ pub(crate) fn answer(server: &mut Server, now: Instant, beside: &Beside<'_>, lin
             let snapshot = Snapshot { figures, driver: *beside.driver, store: beside.store, overview: None, group };
             let report = OverviewReport::new(&snapshot, server.overview(now));
             //= wire-spec.md#11-9-realms-and-rights
-            //# Being an operator lets a principal read nothing: no answer to ADMIN shows contents, names or locks of objects.
+            //# An answer to ADMIN MUST NOT show contents, names or locks of objects.
             Ok(json!(if beside.is_local { report } else { report.without_objects() }))
         }
         Ok(

@@ -381,7 +381,7 @@ impl Server {
             self.tell_over(key, nonce, lock);
         }
         //= wire-spec.md#11-9-realms-and-rights
-        //# A copy of a queued LOCK that its rights no longer allow is told of no holder, and of nobody ahead.
+        //# A copy of a queued LOCK that its rights no longer allow MUST be told of no holder, and of nobody ahead.
         let (seen, asker) = (Seen::default(), self.principals.asker(who));
         let is_told = self.namespace.permitted(&self.store.view(&seen), lock.object, asker, Rights::LOCK).is_ok();
         let holder = self.locks.holder_info(lock, slot).filter(|_| is_told);

@@ -521,6 +521,9 @@ fn what_was_revoked_elsewhere_is_so_before_the_first_answer() {
 }
 
 /// What it waits for has a holder, of whom it hears as long as it may wait.
+//= wire-spec.md#11-9-realms-and-rights
+//= type=test
+//# A copy of a queued LOCK that its rights no longer allow MUST be told of no holder, and of nobody ahead.
 #[test]
 fn a_copy_of_a_queued_lock_tells_nothing_when_its_right_is_gone() {
     let mut world = World::new();
