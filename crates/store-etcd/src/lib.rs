@@ -14,6 +14,7 @@ pub mod bugs;
 mod chunk;
 #[cfg(feature = "client")]
 mod client;
+mod reason;
 mod record;
 mod sequencer;
 mod target;
@@ -21,7 +22,8 @@ mod txn;
 
 #[cfg(feature = "client")]
 pub use client::{EtcdStore, StoppedEtcd, create, probe};
+pub use reason::Reason;
 pub use record::{Identity, Keyspace, ServerList};
-pub use sequencer::{Event, Reason, Sequencer};
+pub use sequencer::{Event, Sequencer};
 pub use target::{Credentials, SCHEME, Target};
 pub use txn::{Answer, Compare, Entry, Header, Op, Outcome, Txn};

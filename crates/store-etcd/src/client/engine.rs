@@ -7,8 +7,9 @@
 use super::connection::{Members, Pair};
 use super::space::Space;
 use super::{MayTake, Shared, Work};
+use crate::reason::Reason;
 use crate::record::{Keyspace, ServerList, end_of};
-use crate::sequencer::{Event, Reason, Sequencer};
+use crate::sequencer::{Event, Sequencer};
 use crate::txn::{Header, Outcome};
 use bytes::Bytes;
 use cistern_server::store::{Answer, Key, Loaded, Query, StoreEvent, StoreWork};

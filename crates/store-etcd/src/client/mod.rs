@@ -14,8 +14,9 @@ mod stopped;
 pub use probe::probe;
 pub use stopped::{StoppedEtcd, create};
 
+use crate::reason::Reason;
 use crate::record::ServerList;
-use crate::sequencer::{Reason, Sequencer};
+use crate::sequencer::Sequencer;
 use crate::target::Target;
 use bytes::Bytes;
 use cistern_server::store::{BatchId, StoreEvent, StoreWork};

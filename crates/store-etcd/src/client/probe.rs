@@ -4,8 +4,8 @@
 //! Leaves to others: what follows from an answer, or from none (`cistern_group`).
 
 use super::{error, io_error, members, runtime};
+use crate::reason::Reason;
 use crate::record::{Identity, ServerList};
-use crate::sequencer::Reason;
 use crate::target::Target;
 use cistern_store::{OpenError, Problem};
 use std::thread::Builder;

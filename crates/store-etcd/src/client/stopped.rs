@@ -5,8 +5,9 @@
 
 use super::{EtcdStore, Work, error, io_error, members, name, runtime};
 use crate::chunk::{Writes, read_part};
+use crate::reason::Reason;
 use crate::record::{Identity, Sequence, end_of};
-use crate::sequencer::{Reason, Sequencer};
+use crate::sequencer::Sequencer;
 use crate::target::Target;
 use crate::txn::{Compare, Op, Outcome, Txn};
 use bytes::Bytes;
