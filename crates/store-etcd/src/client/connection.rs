@@ -28,8 +28,6 @@ const LIMIT_MAX: Duration = Duration::from_millis(3_200);
 const KEEP_ALIVE: Duration = Duration::from_secs(6);
 /// Most bytes of an answer.
 const ANSWER_MAX: usize = 64 << 20;
-/// Entries of a page: records and entries of directories are short, so that a page stays below 1 MiB.
-const PAGE: usize = 1_000;
 
 /// What etcd says of a token that is older than its users and their rights; of it and of a wrong password by the status of what is malformed.
 const OLD_TOKEN: &str = "revision of auth store is old";
@@ -169,7 +167,7 @@ impl Members {
         at: u64,
         tries: u32,
     ) -> Result<(Vec<Pair>, bool, Header), String> {
-        let (limit, at) = (i64::try_from(limit.min(PAGE)).unwrap_or(i64::MAX), i64::try_from(at).unwrap_or(0));
+        let (limit, at) = (i64::try_from(limit).unwrap_or(i64::MAX), i64::try_from(at).unwrap_or(0));
         let options = GetOptions::new().with_range(to).with_limit(limit).with_revision(at);
         self.get(from, options, tries).await
     }

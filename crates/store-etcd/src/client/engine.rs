@@ -22,6 +22,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
+/// Entries of a page: records and entries of directories are short, so that a page stays below 1 MiB.
+const PAGE: usize = 1_000;
 /// Reads under way at a time.
 const READS_MAX: usize = 64;
 /// How long the same is not asked again after it was not answered: at first, and at most.
@@ -367,7 +369,7 @@ async fn page(members: &Members, prefix: &[u8], after: &[u8], limit: u32) -> (Ve
     // The first key after one is that with a zero behind it.
     let mut from = [prefix, after, &[0]].concat();
     loop {
-        let wanted = limit - found.len();
+        let wanted = PAGE.min(limit - found.len());
         let (pairs, end, header) = insist(|tries| members.range(&from, &to, wanted, 0, tries)).await;
         headers.push(header);
         if let Some((last, _)) = pairs.last() {

@@ -13,13 +13,17 @@ use crate::txn::{Compare, Op, Outcome, Txn};
 use bytes::Bytes;
 use cistern_server::store::{Batch, BatchId, Key, StoreEvent, StoreWork};
 use cistern_store::{OpenError, Problem};
-use cistern_wire::StoreId;
-use std::collections::BTreeMap;
+use cistern_wire::{ObjectId, StoreId};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::connection::Members;
 use tokio::runtime::Runtime;
 
+/// Keys of a page: many, for etcd counts for each page how many there are behind it; where they have blocks and extended attributes of up to
+/// 64 KiB each, as many as an answer has room for.
+const PAGE: usize = 16_384;
+const PAGE_OF_BLOCKS: usize = 256;
 /// How often something is asked before a command gives up.
 const TRIES: u32 = 12;
 /// Time between two of these.
@@ -79,22 +83,26 @@ impl StoppedEtcd {
     /// What was applied.
     fn applied(&self) -> impl Iterator<Item = Result<(Vec<u8>, Vec<u8>), String>> + '_ {
         let data = self.target.keys.data();
-        let (mut from, to, mut is_over) = (data.to_vec(), end_of(&data), false);
+        let (blocks, behind) = (Key::Block(ObjectId(0), 0).to_bytes()[0], Key::Xattrs(ObjectId(0)).to_bytes()[0] + 1);
+        let [blocks, behind] = [blocks, behind].map(|kind| Bytes::from([&data[..], &[kind]].concat()));
+        let mut ranges = VecDeque::from([
+            (data.to_vec(), blocks.clone(), PAGE),
+            (blocks.to_vec(), behind.clone(), PAGE_OF_BLOCKS),
+            (behind.to_vec(), end_of(&data), PAGE),
+        ]);
         let pages = std::iter::from_fn(move || {
-            if is_over {
-                return None;
-            }
-            let page = self.runtime.block_on(tried(|tries| self.members.range(&from, &to, usize::MAX, self.revision, tries)));
+            let (from, to, limit) = ranges.front_mut()?;
+            let page = self.runtime.block_on(tried(|tries| self.members.range(from, to, *limit, self.revision, tries)));
             match page {
                 Ok((pairs, end, _)) => {
-                    is_over = end;
                     if let Some((last, _)) = pairs.last() {
-                        from = [last, &[0][..]].concat();
+                        *from = [last, &[0][..]].concat();
                     }
+                    ranges.pop_front_if(|_| end);
                     Some(pairs.into_iter().map(|(key, value)| Ok((key[data.len()..].to_vec(), value.to_vec()))).collect::<Vec<_>>())
                 }
                 Err(what) => {
-                    is_over = true;
+                    ranges.clear();
                     Some(vec![Err(what)])
                 }
             }
