@@ -22,7 +22,7 @@ fn never_two_servers_renew_and_one_serves_when_all_is_mended() {
 fn never_two_servers_renew_while_servers_are_added_and_removed() {
     choose_named();
     let mut changes = 0;
-    for seed in (0..150).filter(|seed| !GroupPlan::draw(*seed).changes.is_empty()) {
+    for seed in (0..200).filter(|seed| !GroupPlan::draw(*seed).changes.is_empty()) {
         let outcome = simulate(&GroupPlan::draw(seed), &mut |_, _| ());
         assert_eq!(outcome.violation, None, "seed {seed}: cargo run --release -p cistern-sim -- group --seed {seed}");
         changes += outcome.changes;
