@@ -476,8 +476,8 @@ pub enum Output {
     Leases(Vec<LeaseInfo>),
     /// What an operator's line was answered.
     Line(Bytes),
-    /// The server's report, and the servers of its group in the order of their list.
-    Server(ServerReport<'static>, Vec<ServerHeard>),
+    /// The server's report, and the servers of its group in the order of their list. In a box, for every output is as large as the largest.
+    Server(Box<ServerReport<'static>>, Vec<ServerHeard>),
     /// A round trip.
     Pong {
         /// How long it took on the agent's clock.

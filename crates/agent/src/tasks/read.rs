@@ -11,6 +11,7 @@ use super::task::{Call, Desk, Flow, Stage, Task};
 use crate::api::{Command, OpError, Output, ServerHeard};
 use crate::cache::{Body, Cached, Contents, View};
 use crate::tasks::walk::{Found, NOT_AN_ANSWER};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use cistern_wire::limits::{CONTENT_MAX, ROOT};
@@ -134,7 +135,8 @@ impl Task {
                     let heard = (member.heard_ms != GroupMember::NOT_HEARD).then(|| Duration::from_millis(member.heard_ms.into()));
                     ServerHeard { name: member.name.0.to_vec(), heard }
                 };
-                Flow::End(Ok(Output::Server(report.of_the_server(), report.members.iter().map(member).collect())))
+                let group = report.members.iter().map(member).collect();
+                Flow::End(Ok(Output::Server(Box::new(report.of_the_server()), group)))
             }
             Reply::Failed(failed) if !self.is_ping_of_what_is_hidden(failed.status) => Flow::failed(failed.status),
             Reply::Stated(_) | Reply::Failed(_) => Flow::End(Ok(Output::Pong { round_trip: desk.ctx.now.since(self.since) })),
